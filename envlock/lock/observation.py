@@ -1,0 +1,401 @@
+"""What a probe saw: facts, each a value, absent, or unknown with a reason.
+
+The same shapes stand in TOML (``[tool.envlock.observed]``) and JSON. A key that is left out means
+unknown. Unknown never compares as equal (``envlock.diff.compare``) and is never guessed.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal, TypeVar
+
+from pydantic import BaseModel, ConfigDict, Discriminator, Field, StringConstraints, Tag
+
+OBSERVATION_SCHEMA = "envlock-observation/1"
+
+T = TypeVar("T")
+
+
+class Model(BaseModel):
+    """Strict, frozen, and closed: what comes from outside has no unknown keys and no coercion."""
+
+    model_config = ConfigDict(strict=True, frozen=True, extra="forbid", populate_by_name=True)
+
+
+class Absent(Model):
+    """Looked for, and not there."""
+
+    absent: Literal[True]
+
+
+class Unknown(Model):
+    """Could not be read, or the text does not say."""
+
+    unknown: Annotated[str, StringConstraints(max_length=400)]
+
+
+ABSENT = Absent(absent=True)
+NOT_RECORDED = Unknown(unknown="not recorded")
+
+
+def _which(raw: object) -> str:
+    """Tell the three forms of a fact apart by key, so that errors speak of the form meant."""
+    if isinstance(raw, Absent) or (isinstance(raw, dict) and raw.keys() == {"absent"}):
+        return "absent"
+    if isinstance(raw, Unknown) or (isinstance(raw, dict) and raw.keys() == {"unknown"}):
+        return "unknown"
+    return "value"
+
+
+Fact = Annotated[
+    Annotated[T, Tag("value")]
+    | Annotated[Absent, Tag("absent")]
+    | Annotated[Unknown, Tag("unknown")],
+    Discriminator(_which),
+]
+
+Text = Annotated[str, StringConstraints(max_length=2048)]
+"""Free text from a machine. Never rendered; neutralised by each report format."""
+Bytes = Annotated[int, Field(ge=0, lt=2**63)]
+Count = Annotated[int, Field(ge=0, lt=2**31)]
+Digest = Annotated[str, StringConstraints(pattern=r"^sha256:[0-9a-f]{64}$")]
+
+
+def is_known(fact: object) -> bool:
+    """True for a value or a recorded absence; False only for unknown."""
+    return not isinstance(fact, Unknown)
+
+
+def value_of(fact: Fact[T]) -> T | None:
+    """The value, or None when it is absent or unknown. Use where the two need no telling apart."""
+    return None if isinstance(fact, Absent | Unknown) else fact
+
+
+# Where a file that is loaded comes from. Paths themselves are not recorded: they name people.
+PathClass = Literal[
+    "wheel",  # inside a distribution of the environment
+    "user-site",  # inside ~/.local
+    "pythonpath",  # from PYTHONPATH
+    "conda",  # the lib folder of a conda environment
+    "ld-library-path",
+    "ld-preload",
+    "cuda-home",  # a CUDA toolkit folder such as /usr/local/cuda
+    "system",  # the dynamic loader's cache or its default folders
+    "wsl",  # /usr/lib/wsl/lib
+    "source",  # a source checkout
+    "other",
+]
+
+
+class Python(Model):
+    version: Fact[Text] = NOT_RECORDED
+    implementation: Fact[Text] = NOT_RECORDED
+    abi: Fact[Text] = NOT_RECORDED
+    """The interpreter's tag, ``cp311`` or ``cp313t``."""
+    bits: Fact[Count] = NOT_RECORDED
+    arch: Fact[Text] = NOT_RECORDED
+    """Of the interpreter, which differs from the machine's under emulation."""
+    environment: Fact[Literal["venv", "conda", "system"]] = NOT_RECORDED
+    flags: Fact[dict[str, int]] = NOT_RECORDED
+    """``sys.flags`` that are not at their default."""
+    pythonpath: Fact[list[Text]] = NOT_RECORDED
+    """Folders of PYTHONPATH, each with the home folder as ``~`` and otherwise as a kind."""
+    user_site: Fact[bool] = NOT_RECORDED
+    """Whether ``~/.local`` is searched and exists."""
+    site_folders: Fact[list[Text]] = NOT_RECORDED
+    """Folders below the prefix that hold distributions, such as ``lib/python3.11/site-packages``."""
+
+
+class Switches(Model):
+    """Backend switches as torch reports them after import (``--deep`` only)."""
+
+    matmul_allow_tf32: Fact[bool] = NOT_RECORDED
+    cudnn_allow_tf32: Fact[bool] = NOT_RECORDED
+    float32_matmul_precision: Fact[Text] = NOT_RECORDED
+    cudnn_enabled: Fact[bool] = NOT_RECORDED
+    cudnn_benchmark: Fact[bool] = NOT_RECORDED
+    cudnn_deterministic: Fact[bool] = NOT_RECORDED
+    deterministic_algorithms: Fact[bool] = NOT_RECORDED
+    sdp_flash: Fact[bool] = NOT_RECORDED
+    sdp_mem_efficient: Fact[bool] = NOT_RECORDED
+    sdp_math: Fact[bool] = NOT_RECORDED
+    sdp_cudnn: Fact[bool] = NOT_RECORDED
+    fp16_reduced_precision_reduction: Fact[bool] = NOT_RECORDED
+    bf16_reduced_precision_reduction: Fact[bool] = NOT_RECORDED
+    fp16_accumulation: Fact[bool] = NOT_RECORDED
+    default_dtype: Fact[Text] = NOT_RECORDED
+
+
+class Torch(Model):
+    version: Fact[Text] = NOT_RECORDED
+    """As ``torch.__version__`` has it, ``2.3.0+cu121``."""
+    release: Fact[Text] = NOT_RECORDED
+    local: Fact[Text] = NOT_RECORDED
+    """The local version tag, ``cu121``; absent where the version has none."""
+    build: Fact[Literal["cuda", "cpu", "rocm", "xpu", "mps"]] = NOT_RECORDED
+    cuda: Fact[Text] = NOT_RECORDED
+    """The CUDA release this build was compiled for, ``12.1``; absent in builds without CUDA."""
+    hip: Fact[Text] = NOT_RECORDED
+    git: Fact[Text] = NOT_RECORDED
+    debug: Fact[bool] = NOT_RECORDED
+    cxx11_abi: Fact[bool] = NOT_RECORDED
+    path_class: Fact[PathClass] = NOT_RECORDED
+    importable: Fact[bool] = NOT_RECORDED
+    """``--deep``: whether ``import torch`` worked; unknown carries the error otherwise."""
+    cuda_available: Fact[bool] = NOT_RECORDED
+    arch_list: Fact[list[Text]] = NOT_RECORDED
+    """``sm_80``, ``compute_90``, ``gfx90a``: from the compiled-in flags, no GPU needed."""
+    config: Fact[dict[str, Text]] = NOT_RECORDED
+    """``torch.__config__``'s build settings, by name."""
+    num_threads: Fact[Count] = NOT_RECORDED
+    allocator: Fact[Text] = NOT_RECORDED
+    """``native`` or ``cudaMallocAsync``."""
+    switches: Fact[Switches] = NOT_RECORDED
+
+
+class Copy(Model):
+    """One file that carries a soname."""
+
+    path_class: PathClass
+    owner: Fact[Text] = NOT_RECORDED
+    """The distribution or OS package that owns the file."""
+    version: Fact[Text] = NOT_RECORDED
+
+
+class Library(Model):
+    """A CUDA library as the dynamic loader would map it for torch."""
+
+    path_class: Fact[PathClass] = NOT_RECORDED
+    owner: Fact[Text] = NOT_RECORDED
+    version: Fact[Text] = NOT_RECORDED
+    shadowed: list[Copy] = []
+    """Further copies of the same soname, in search order, that lose to the one loaded."""
+
+
+class Component(Model):
+    """A library that torch was compiled with and loads: cuDNN, NCCL, cuBLAS."""
+
+    loaded: Fact[Text] = NOT_RECORDED
+    compiled: Fact[Text] = NOT_RECORDED
+    path_class: Fact[PathClass] = NOT_RECORDED
+
+
+class Toolkit(Model):
+    nvcc: Fact[Text] = NOT_RECORDED
+    """Version of the nvcc that an extension build would take."""
+    nvcc_from: Fact[Literal["CUDA_HOME", "PATH", "default"]] = NOT_RECORDED
+    system_cuda: Fact[Text] = NOT_RECORDED
+    """Release of /usr/local/cuda."""
+    ptxas: Fact[Text] = NOT_RECORDED
+    c_compiler: Fact[Text] = NOT_RECORDED
+    """``gcc 12.2.0``."""
+
+
+class Driver(Model):
+    version: Fact[Text] = NOT_RECORDED
+    """Of the user-mode driver (NVML, else the file name of libcuda)."""
+    kernel_module: Fact[Text] = NOT_RECORDED
+    open_module: Fact[bool] = NOT_RECORDED
+    cuda: Fact[Text] = NOT_RECORDED
+    """Newest CUDA release the driver supports, ``12.4``."""
+    libcuda: Fact[PathClass] = NOT_RECORDED
+    compat: Fact[Text] = NOT_RECORDED
+    """Driver version of a forward-compatibility libcuda that the loader finds first."""
+    nvml_error: Fact[Text] = NOT_RECORDED
+    fabric_manager: Fact[bool] = NOT_RECORDED
+
+
+class Gpu(Model):
+    name: Fact[Text] = NOT_RECORDED
+    compute_capability: Fact[Text] = NOT_RECORDED
+    """``8.6``, or a gfx name."""
+    memory_bytes: Fact[Bytes] = NOT_RECORDED
+    mig: Fact[bool] = NOT_RECORDED
+    ecc: Fact[bool] = NOT_RECORDED
+    ecc_uncorrected: Fact[Count] = NOT_RECORDED
+    """Volatile uncorrected errors since the driver was loaded."""
+    persistence: Fact[bool] = NOT_RECORDED
+    used_bytes: Fact[Bytes] = NOT_RECORDED
+    """Memory in use by others; ``doctor`` and ``smoke`` only."""
+
+
+class System(Model):
+    os: Fact[Text] = NOT_RECORDED
+    """``linux``, ``darwin``, ``windows``."""
+    distribution: Fact[Text] = NOT_RECORDED
+    """``debian 12``."""
+    kernel: Fact[Text] = NOT_RECORDED
+    arch: Fact[Text] = NOT_RECORDED
+    glibc: Fact[Text] = NOT_RECORDED
+    glibcxx: Fact[Text] = NOT_RECORDED
+    """Newest ``GLIBCXX_`` symbol version of the libstdc++ that would be loaded."""
+    libstdcxx: Fact[PathClass] = NOT_RECORDED
+    wsl: Fact[bool] = NOT_RECORDED
+    cpu: Fact[Text] = NOT_RECORDED
+    cpu_capability: Fact[Text] = NOT_RECORDED
+    """``AVX512``, ``AVX2``, ``NEON`` or ``default``."""
+    cores: Fact[Count] = NOT_RECORDED
+    memory_bytes: Fact[Bytes] = NOT_RECORDED
+    container: Fact[Text] = NOT_RECORDED
+    """``docker``, ``podman``, ``kubernetes``; absent outside containers."""
+
+
+class Limits(Model):
+    cgroup_memory_bytes: Fact[Bytes] = NOT_RECORDED
+    """absent: no limit."""
+    cpu_quota: Fact[float] = NOT_RECORDED
+    """Cores that the cgroup grants; absent: no quota."""
+    shm_bytes: Fact[Bytes] = NOT_RECORDED
+    """Size of /dev/shm."""
+    open_files: Fact[Bytes] = NOT_RECORDED
+    """Soft limit; absent: unlimited. The same for the next two."""
+    locked_memory_bytes: Fact[Bytes] = NOT_RECORDED
+    processes: Fact[Bytes] = NOT_RECORDED
+    devices: Fact[dict[str, Text]] = NOT_RECORDED
+    """Device nodes and whether this user may open them: ``{"nvidiactl": "rw", "kfd": "denied"}``."""
+
+
+class Source(Model):
+    """How a distribution came in, from direct_url.json; an index install records nothing."""
+
+    kind: Literal["index", "archive", "vcs", "editable", "directory", "conda"]
+    url: Fact[Text] = NOT_RECORDED
+    """Without credentials, query and local paths."""
+    commit: Fact[Text] = NOT_RECORDED
+
+
+class Package(Model):
+    version: Fact[Text] = NOT_RECORDED
+    record: Fact[Digest] = NOT_RECORDED
+    """RECORD digest: equal for one wheel through pip, uv and envlock's own assembler."""
+    installer: Fact[Text] = NOT_RECORDED
+    source: Fact[Source] = NOT_RECORDED
+    path_class: Fact[PathClass] = NOT_RECORDED
+    tags: Fact[list[Text]] = NOT_RECORDED
+    """Tags of the WHEEL file, ``cp311-cp311-manylinux_2_28_x86_64``."""
+
+
+class CondaPackage(Model):
+    version: Fact[Text] = NOT_RECORDED
+    build: Fact[Text] = NOT_RECORDED
+    channel: Fact[Text] = NOT_RECORDED
+
+
+class Broken(Model):
+    """A metadata folder that names no usable distribution."""
+
+    folder: Text
+    reason: Text
+
+
+class Unmet(Model):
+    """A requirement of an installed distribution that the environment does not meet."""
+
+    distribution: Text
+    requirement: Text
+    installed: Fact[Text]
+    """absent: not installed."""
+
+
+class Soname(Model):
+    """A library from outside the environment that extension modules need (DT_NEEDED)."""
+
+    needed_by: list[Text]
+    path_class: Fact[PathClass] = NOT_RECORDED
+    """absent: the loader would not find it."""
+    os_package: Fact[Text] = NOT_RECORDED
+
+
+class FileCheck(Model):
+    """Installed files hashed against RECORD (``--check-files`` and ``verify``)."""
+
+    checked: Count
+    altered: dict[Text, Text] = {}
+    """Path below its site folder -> distribution whose RECORD has another hash for it."""
+    missing: dict[Text, Text] = {}
+
+
+class Indexes(Model):
+    """From the target's pip configuration: hosts only."""
+
+    hosts: Fact[list[Text]] = NOT_RECORDED
+    find_links: Fact[bool] = NOT_RECORDED
+
+
+Exhaustive = Literal["packages", "env", "libraries", "sonames", "contested", "conda", "gpus"]
+
+
+class Observation(Model):
+    python: Fact[Python] = NOT_RECORDED
+    torch: Fact[Torch] = NOT_RECORDED
+    cudnn: Fact[Component] = NOT_RECORDED
+    nccl: Fact[Component] = NOT_RECORDED
+    cublas: Fact[Component] = NOT_RECORDED
+    toolkit: Fact[Toolkit] = NOT_RECORDED
+    driver: Fact[Driver] = NOT_RECORDED
+    gpus: Fact[list[Gpu]] = NOT_RECORDED
+    system: Fact[System] = NOT_RECORDED
+    limits: Fact[Limits] = NOT_RECORDED
+    indexes: Fact[Indexes] = NOT_RECORDED
+    env: Fact[dict[Text, Fact[Text]]] = NOT_RECORDED
+    """Variables of the allow-list. Paths in values are replaced by ``~`` or a kind."""
+    packages: Fact[dict[Text, Package]] = NOT_RECORDED
+    """By normalised name."""
+    seeds: Fact[dict[Text, Text]] = NOT_RECORDED
+    """Installers that venv and its like put in (pip; setuptools and wheel where nothing requires
+    them): name -> version. Not part of the environment's identity."""
+    conda: Fact[dict[Text, CondaPackage]] = NOT_RECORDED
+    """Everything in conda-meta, by conda's own names."""
+    libraries: Fact[dict[Text, Library]] = NOT_RECORDED
+    """By soname."""
+    sonames: Fact[dict[Text, Soname]] = NOT_RECORDED
+    contested: Fact[dict[Text, list[Text]]] = NOT_RECORDED
+    """Path below the site folder -> the distributions whose RECORD claims it."""
+    duplicates: Fact[dict[Text, list[Text]]] = NOT_RECORDED
+    """Name -> versions, where one name has several metadata folders on the path."""
+    broken: Fact[list[Broken]] = NOT_RECORDED
+    unmet: Fact[list[Unmet]] = NOT_RECORDED
+    files: Fact[FileCheck] = NOT_RECORDED
+    set_by_envlock: list[Text] = []
+    """Dotted paths of facts that envlock's own run options set; never compared."""
+    exhaustive: list[Exhaustive] = []
+    """Tables that were read completely: a name that is not in them is absent, not unknown."""
+    read_from: dict[Text, Text] = {}
+    """Dotted path -> where the fact was read, for the evidence of findings."""
+
+    def find(self, path: str) -> Any:
+        """The fact at a dotted path: a value, ``ABSENT``, or ``Unknown``.
+
+        Keys may hold dots themselves (``libraries.libcudnn.so.9.version``).
+        """
+        node: Any = self
+        rest = path
+        while rest:
+            if isinstance(node, Absent | Unknown):
+                return node
+            key, rest = _next_key(node, rest)
+            node = _child(node, key, exhaustive=self.exhaustive, path=path)
+        return node
+
+
+def _next_key(node: Any, rest: str) -> tuple[str, str]:
+    if isinstance(node, dict):
+        parts = rest.split(".")
+        for end in range(len(parts), 0, -1):
+            key = ".".join(parts[:end])
+            if key in node:
+                return key, ".".join(parts[end:])
+        return rest, ""
+    key, _, rest = rest.partition(".")
+    return key, rest
+
+
+def _child(node: Any, key: str, *, exhaustive: list[Exhaustive], path: str) -> Any:
+    if isinstance(node, BaseModel):
+        return getattr(node, key)
+    if isinstance(node, dict):
+        if key in node:
+            return node[key]
+        return ABSENT if path.partition(".")[0] in exhaustive else NOT_RECORDED
+    if isinstance(node, list) and key.isdecimal():
+        return node[int(key)] if int(key) < len(node) else ABSENT
+    raise KeyError(path)
