@@ -1,0 +1,215 @@
+"""Locks as text: read strictly, written canonically. The same lock gives the same bytes."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import tomlkit
+from packaging.pylock import Package
+from packaging.utils import canonicalize_name
+from pydantic import ValidationError
+from tomlkit.items import Array, InlineTable
+
+from envlock.errors import InputError
+from envlock.lock.digest import lock_id
+from envlock.lock.files import read_bounded
+from envlock.lock.image_env import check_image_env
+from envlock.lock.model import LOCK_SCHEMA, End, EnvlockTable, ImageTable, Lock, file_names_only
+from envlock.lock.observation import Absent, Unknown, value_of
+from envlock.lock.packages import parse_packages
+from envlock.lock.strict import decode, first_fault, parse_toml, shown
+
+_TOP = {"lock-version", "environments", "requires-python", "created-by", "packages", "tool"}
+_TABLE = ("tool", "envlock")
+
+
+def load_lock(path: Path) -> Lock:
+    """Raises InputError for anything that is not a whole, valid lock."""
+    return parse_lock(read_bounded(path), path.name)
+
+
+def parse_lock(data: bytes, name: str) -> Lock:
+    """Raises InputError with the spot and the reason."""
+    text = decode(data, name)
+    return lock_from_tree(parse_toml(text, name), name, complete=text.endswith("\n"))
+
+
+def lock_from_tree(tree: Mapping[str, Any], name: str, *, complete: bool = True) -> Lock:
+    table = _envlock_table(tree, name)
+    if not complete or "end" not in table:
+        raise InputError(
+            f"{name}: incomplete: the closing table [tool.envlock.end] is missing",
+            hint="the file was cut off; ask for it again or capture anew",
+        )
+    _check_keys(tree, name)
+    packages = parse_packages(tree, name)
+    try:
+        model = EnvlockTable.model_validate_json(json.dumps(table, default=str))
+    except ValidationError as error:
+        raise first_fault(error, name, _TABLE) from error
+    check_image_env(model.image.env, f"{name}: tool.envlock.image.env")
+    lock = Lock(
+        requires_python=str(tree.get("requires-python", "")), packages=packages, table=model
+    )
+    _check_agreement(lock, name)
+    return lock
+
+
+def is_sealed(lock: Lock) -> bool:
+    """Whether the id in the lock is the id of what the lock holds. False: it was edited."""
+    return lock.table.id == lock_id(lock.observed, lock.table.image.env)
+
+
+def render_lock(lock: Lock) -> str:
+    """TOML with a fixed order; nothing in it depends on time or place."""
+    document = tomlkit.document()
+    document["lock-version"] = "1.0"
+    if lock.requires_python:
+        document["requires-python"] = lock.requires_python
+    document["created-by"] = "envlock"
+    packages = tomlkit.aot()
+    for package in sorted(lock.packages, key=lambda p: p.name):
+        packages.append(_package_item(package))
+    document["packages"] = packages if lock.packages else tomlkit.array()
+    table = lock.table.model_dump(mode="json", by_alias=True, exclude_defaults=True)
+    table = {"schema": LOCK_SCHEMA, **table}
+    end = table.pop("end")
+    envlock = tomlkit.table()
+    for key in ("schema", "envlock", "id", "machine_id", "resolved"):
+        if key in table:
+            envlock[key] = _inline(table.pop(key))
+    for key in ("left_out", "sources", "image", "observed", "behaviour"):
+        if key in table:
+            envlock[key] = _block(table.pop(key), depth=2 if key == "observed" else 1)
+    envlock["end"] = _block(end, depth=1)
+    document["tool"] = {"envlock": envlock}
+    return tomlkit.dumps(document)
+
+
+def canonical(lock: Lock) -> Lock:
+    """What an image carries: no URLs, no hosts, nothing of how an image was built."""
+    table = lock.table.model_copy(
+        update={"image": ImageTable(env=lock.table.image.env), "sources": {}}
+    )
+    return replace(lock, packages=file_names_only(lock.packages), table=table)
+
+
+def with_end(table: EnvlockTable, packages: Sequence[Package]) -> EnvlockTable:
+    return table.model_copy(update={"end": End(packages=len(packages))})
+
+
+def _envlock_table(tree: Mapping[str, Any], name: str) -> dict[str, Any]:
+    packages = tree.get("packages")
+    if "packages" in tree and not isinstance(packages, list):
+        raise InputError(f"{name}: packages: a list is needed, got {shown(packages)}")
+    tool = tree.get("tool")
+    table = tool.get("envlock") if isinstance(tool, dict) else None
+    if not isinstance(table, dict):
+        raise InputError(
+            f"{name}: incomplete: there is no [tool.envlock] table, so this is no envlock lock",
+            hint="write one with: envlock capture",
+        )
+    schema = table.get("schema")
+    if schema != LOCK_SCHEMA:
+        raise InputError(
+            f"{name}: tool.envlock.schema: {shown(schema)} is not {LOCK_SCHEMA!r}",
+            hint="a newer lock needs a newer envlock; otherwise capture anew",
+        )
+    return table
+
+
+def _check_keys(tree: Mapping[str, Any], name: str) -> None:
+    for key in tree:
+        if key not in _TOP:
+            raise InputError(f"{name}: unknown key {shown(key)}")
+    for key in tree["tool"]:
+        if key != "envlock":
+            raise InputError(f"{name}: unknown key {shown('tool.' + key)}")
+
+
+def _check_agreement(lock: Lock, name: str) -> None:
+    """Installing reads ``packages``, everything else ``observed.packages``: they must agree."""
+    if lock.table.end.packages != len(lock.packages):
+        raise InputError(
+            f"{name}: incomplete: {len(lock.packages)} packages, "
+            f"tool.envlock.end.packages says {lock.table.end.packages}"
+        )
+    observed = lock.observed.packages
+    if isinstance(observed, Absent | Unknown):
+        observed = {}
+    for index, package in enumerate(lock.packages):
+        seen = observed.get(package.name)
+        if seen is None:
+            raise InputError(f"{name}: packages[{index}].name: {package.name} was not observed")
+        version = value_of(seen.version)
+        if package.version is not None and version != str(package.version):
+            raise InputError(
+                f"{name}: packages[{index}].version: {package.version}, "
+                f"but observed.packages has {shown(version)}"
+            )
+    for key in observed:
+        if canonicalize_name(key) != key:
+            raise InputError(f"{name}: tool.envlock.observed.packages: {shown(key)} is not normal")
+
+
+def _package_item(package: Package) -> tomlkit.items.Table:
+    item = tomlkit.table()
+    item["name"] = package.name
+    if package.version is not None:
+        item["version"] = str(package.version)
+    if package.marker is not None:
+        item["marker"] = str(package.marker)
+    for key in ("vcs", "archive"):
+        source = getattr(package, key)
+        if source is not None:
+            item[key] = _inline(_source_dict(source))
+    if package.sdist is not None:
+        item["sdist"] = _inline(_source_dict(package.sdist))
+    if package.wheels:
+        item["wheels"] = _inline([_source_dict(wheel) for wheel in package.wheels])
+    return item
+
+
+def _source_dict(source: Any) -> dict[str, Any]:
+    """The fields that say what to install; upload times say when, and are left out."""
+    fields = ("type", "name", "url", "path", "commit_id", "subdirectory", "size", "hashes")
+    pairs = ((field, getattr(source, field, None)) for field in fields)
+    return {
+        field.replace("_", "-"): dict(sorted(value.items())) if field == "hashes" else value
+        for field, value in pairs
+        if value is not None
+    }
+
+
+def _block(value: Any, *, depth: int) -> Any:
+    """Tables down to ``depth``, one line each below it: a fact is read at a glance."""
+    if isinstance(value, dict) and depth and not _is_mark(value):
+        table = tomlkit.table()
+        plain = {k: v for k, v in value.items() if not isinstance(v, dict) or _is_mark(v)}
+        for key, child in (*plain.items(), *((k, v) for k, v in value.items() if k not in plain)):
+            table[key] = _block(child, depth=depth - 1)
+        return table
+    return _inline(value)
+
+
+def _is_mark(value: dict[str, Any]) -> bool:
+    return value.keys() in ({"absent"}, {"unknown"})
+
+
+def _inline(value: Any) -> Any:
+    if isinstance(value, dict):
+        table: InlineTable = tomlkit.inline_table()
+        for key, child in value.items():
+            table[key] = _inline(child)
+        return table
+    if isinstance(value, list):
+        array: Array = tomlkit.array()
+        for child in value:
+            array.append(_inline(child))
+        array.multiline(bool(value) and isinstance(value[0], dict))
+        return array
+    return value

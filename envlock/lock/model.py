@@ -1,0 +1,94 @@
+"""The lock: packages that can be installed, and ``[tool.envlock]``, which says of what."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Annotated, Any, Literal
+
+from packaging.pylock import Package, PackageWheel
+from pydantic import Field, StringConstraints
+
+from envlock.lock.observation import NOT_RECORDED, Digest, Fact, Model, Observation, Text
+
+LOCK_SCHEMA: Literal["envlock-lock/1"] = "envlock-lock/1"
+
+LockId = Annotated[str, StringConstraints(pattern=r"^envlock:v1:[0-9a-f]{64}$")]
+MachineId = Annotated[str, StringConstraints(pattern=r"^envlock-machine:v1:[0-9a-f]{64}$")]
+
+
+class LeftOut(Model):
+    """A distribution that the lock cannot install."""
+
+    name: Text
+    version: Text
+    reason: Text
+    next_step: Text
+
+
+class BaseImage(Model):
+    """Recorded by the first build; later builds check themselves against it."""
+
+    reference: Text
+    digest: Digest
+    layers: list[Digest]
+
+
+class ImageTable(Model):
+    env: dict[Text, Text] = {}
+    """The only variables an image sets (``envlock.lock.image_env``)."""
+    base: BaseImage | None = None
+    id: Digest | None = None
+    engine: Text | None = None
+
+
+class End(Model):
+    """The last table of the file: a lock that was cut off has none."""
+
+    packages: Annotated[int, Field(ge=0)]
+
+
+class EnvlockTable(Model):
+    """``[tool.envlock]``."""
+
+    schema_: Annotated[Literal["envlock-lock/1"], Field(alias="schema")] = LOCK_SCHEMA
+    envlock: Text
+    """Version of envlock that wrote it."""
+    id: LockId
+    machine_id: Fact[MachineId] = NOT_RECORDED
+    resolved: bool
+    left_out: list[LeftOut] = []
+    sources: dict[Text, Text] = {}
+    """Package -> host it came from, or ``wheelhouse``."""
+    image: ImageTable = ImageTable()
+    observed: Observation
+    behaviour: dict[Text, Any] = {}
+    end: End
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Lock:
+    requires_python: str
+    packages: tuple[Package, ...]
+    table: EnvlockTable
+
+    @property
+    def observed(self) -> Observation:
+        return self.table.observed
+
+
+def file_names_only(packages: Sequence[Package]) -> tuple[Package, ...]:
+    """The wheelhouse form: each wheel by file name and hash, no place to fetch it from."""
+    return tuple(_by_file_name(package) for package in packages)
+
+
+def _by_file_name(package: Package) -> Package:
+    wheels = [
+        PackageWheel(path=wheel.filename, hashes=_sorted(wheel.hashes), size=wheel.size)
+        for wheel in package.wheels or []
+    ]
+    return replace(package, wheels=wheels or None, index=None)
+
+
+def _sorted(hashes: Mapping[str, str]) -> dict[str, str]:
+    return dict(sorted(hashes.items()))
