@@ -1,0 +1,137 @@
+"""What every readable format says in the same words: verdict, counts, values, names."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Mapping, Sequence
+
+from envlock.findings import Finding, JsonValue, Report, Result, Severity
+from envlock.neutral import ELLIPSIS, neutral
+
+MESSAGE_LIMIT = 2000
+"""Characters of a finding's message or hint; values inside them are a part of it."""
+NAME_LIMIT = 44
+WHEELS_NAMED = 3
+"""Up to so many nvidia-* packages are named; a CUDA build brings about twenty."""
+
+_PLURALS = {
+    Severity.ERROR: ("error", "errors"),
+    Severity.WARNING: ("warning", "warnings"),
+    Severity.INFO: ("note", "notes"),
+}
+
+_COMMANDS = (
+    *("apt-get", "conda", "docker", "envlock", "export", "git", "mamba", "micromamba"),
+    *("nvidia-smi", "pip", "pip3", "podman", "python", "python3", "sudo", "systemctl"),
+    *("ulimit", "unset", "uv"),
+)
+"""Programs with which a hint begins that is a command as a whole."""
+
+
+def verdict(report: Report, fail_on: Severity | None) -> tuple[str, str]:
+    """The verdict as one word and as one sentence."""
+    result = report.result(fail_on)
+    counts = count_words(report.findings)
+    if result is Result.NOTHING:
+        return "NOTHING CHECKED", "no fact is known on both sides, so this proves nothing"
+    if result is Result.FAIL:
+        return "FAIL", counts
+    if not report.findings:
+        return "PASS", "no differences found" if report.right else "no faults found"
+    return "PASS", f"{counts}, none that fails the check"
+
+
+def title(report: Report) -> str:
+    """What was compared with what."""
+    names = [short_name(name) for name in (report.left, report.right) if name]
+    return f"{neutral(report.command)} {' → '.join(names)}".rstrip()
+
+
+def count_words(findings: Sequence[Finding]) -> str:
+    """``1 error, 2 warnings``; folded findings are not counted, their cause is."""
+    counts = Counter(finding.severity for finding in findings)
+    return ", ".join(plural(counts[s], *_PLURALS[s]) for s in Severity if counts[s])
+
+
+def plural(number: int, one: str, many: str) -> str:
+    return f"{number} {one if number == 1 else many}"
+
+
+def leading(report: Report) -> Finding | None:
+    """The finding that is set apart: the first, unless nothing more than notes was found."""
+    first = next(iter(report.findings), None)
+    return None if first is None or first.severity is Severity.INFO else first
+
+
+def coverage(report: Report, *, names_hint: str = "") -> str:
+    hint = f" ({names_hint})" if names_hint and report.unknown else ""
+    return f"checked {report.checked} · unknown {len(report.unknown)}{hint}"
+
+
+def follow_words(finding: Finding) -> str:
+    """How many differences the cause explains."""
+    return f"{plural(len(finding.folded), 'difference follows', 'differences follow')} from it"
+
+
+def follow_names(finding: Finding) -> str:
+    """What follows, with the many wheels of one CUDA build as one item."""
+    names = [subject_name(folded.subject) for folded in finding.folded]
+    wheels = [name for name in names if name.startswith("nvidia-")]
+    if len(wheels) > WHEELS_NAMED:
+        rest = [name for name in names if not name.startswith("nvidia-")]
+        names = [f"{len(wheels)} nvidia-* packages", *rest]
+    return ", ".join(names)
+
+
+def message(text: str) -> str:
+    return neutral(text, MESSAGE_LIMIT)
+
+
+def is_command(hint: str) -> bool:
+    """Whether the whole hint is one command to paste, which must not be broken over lines."""
+    first = hint.split(" ", 1)[0]
+    return first in _COMMANDS and "`" not in hint
+
+
+def short_name(name: str, limit: int = NAME_LIMIT) -> str:
+    """A lock's path or image's name; the end tells more than the beginning."""
+    shown = neutral(name, 4096)
+    return shown if len(shown) <= limit else ELLIPSIS + shown[1 - limit :]
+
+
+def subject_name(subject: str) -> str:
+    """``packages.numpy`` is known to people as ``numpy``."""
+    return neutral(subject.removeprefix("packages."))
+
+
+def value(fact: JsonValue, subject: str = "") -> str:
+    """One fact for people; bytes with a unit where the subject says that it counts bytes."""
+    if isinstance(fact, Mapping):
+        if fact.keys() == {"absent"}:
+            return "absent"
+        if fact.keys() == {"unknown"}:
+            return neutral(f"unknown ({fact['unknown']})")
+    if fact is None:
+        return "-"
+    if isinstance(fact, str):
+        return neutral(fact) or "(empty)"
+    if isinstance(fact, int) and not isinstance(fact, bool) and subject.endswith("_bytes"):
+        return bytes_words(fact)
+    return neutral(json.dumps(fact, ensure_ascii=False, default=str))
+
+
+def change(finding: Finding) -> str:
+    """``12.1 → 11.8``, or the one value there is, or nothing."""
+    sides = [value(s, finding.subject) for s in (finding.left, finding.right) if s is not None]
+    return " → ".join(sides)
+
+
+def bytes_words(number: int) -> str:
+    """``25757220864`` as ``23.99 GiB``; exact below one KiB."""
+    size = float(number)
+    for unit in ("bytes", "KiB", "MiB", "GiB"):
+        if abs(size) < 1024:
+            return f"{size:.4g} {unit}"
+        size /= 1024
+    return f"{size:.4g} TiB"
