@@ -1,0 +1,198 @@
+"""An image as a target: one container without network, rights or mounts, and programs run inside it.
+
+The container's own program is the image's interpreter, asleep. Probes are executed beside it, so that
+one start serves several calls. An image is foreign: whatever it does, the calls end within their
+limits and nothing of it is left on the engine.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from types import TracebackType
+from typing import TYPE_CHECKING, Any
+
+from envlock.errors import TargetError
+from envlock.targets.answer import limits_named, new_token, probe_arguments, read_answer
+from envlock.targets.base import ProbeCall
+from envlock.targets.engine import ContainerSpec, Engine, ImageInfo
+from envlock.targets.engine_errors import ContainerEndedError, NoProgramError
+from envlock.targets.process import Completed, Limits, ProgramFloodError, ProgramTimeoutError
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
+
+PYTHON_LABEL = "org.envlock.python"
+"""An image names its interpreter with this label: a path, or a name on its PATH."""
+INTERPRETERS = ("python3", "python")
+
+LIFETIME_S = 7200
+"""The sleeping program ends by itself, and the engine then removes the container: the last resort
+when envlock was killed without a chance to clean up."""
+
+_SLEEP = f"import time; time.sleep({LIFETIME_S})"
+# Without site: neither sitecustomize nor .pth files of the image run in the sleeping program.
+_IDLE = ("-I", "-S", "-c", _SLEEP)
+_KILLED = 137
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ContainerOptions:
+    python: str | None = None
+    """Interpreter inside the image; None: the image's label, then ``INTERPRETERS`` on its PATH."""
+    memory_bytes: int = 4 << 30
+    shm_bytes: int = 64 << 20
+    gpus: bool = False
+
+
+@dataclass(kw_only=True, slots=True)
+class ImageTarget:
+    """A context manager: enter to start the container, leave to have it gone."""
+
+    engine: Engine
+    image: ImageInfo
+    options: ContainerOptions = field(default_factory=ContainerOptions)
+    interpreter: str = field(default="", init=False)
+    """The one that was found, once started."""
+    _container: str | None = field(default=None, init=False)
+
+    def describe(self) -> str:
+        return f"image:{self.image.reference}"
+
+    @property
+    def set_by_envlock(self) -> tuple[str, ...]:
+        """Facts that the run options decide and the image does not: never compared."""
+        return (
+            "limits.cgroup_memory_bytes",
+            "limits.shm_bytes",
+            "limits.devices",
+            *(f"env.{name}" for name in thread_pin(self.image)),
+            *(("torch.num_threads",) if thread_pin(self.image) else ()),
+        )
+
+    def __enter__(self) -> Self:
+        try:
+            self._start()
+        except BaseException:
+            self._discard(aborted=True)
+            raise
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._discard()
+
+    def run_probe(self, call: ProbeCall) -> dict[str, Any]:
+        token, label = new_token(), self.describe()
+        with limits_named(label):
+            done = self.run(
+                [self.interpreter, *probe_arguments(call, token)],
+                stdin=call.source(),
+                limits=Limits(timeout_s=call.timeout_s),
+            )
+        return read_answer(done, call, token, label)
+
+    def run(self, argv: Sequence[str], *, stdin: bytes = b"", limits: Limits) -> Completed:
+        """Run a program in the container, to its end, whatever its exit code is.
+
+        After a time limit or a flood the container is gone, and with it all that the program started.
+        """
+        if self._container is None:
+            raise TargetError(
+                f"the container of {self.image.reference} is not running",
+                hint="it was stopped by an earlier failure; start again",
+            )
+        try:
+            done = self.engine.execute(
+                self._container, argv, stdin=stdin, limits=limits, subject=self._subject(argv[0])
+            )
+        except (ProgramTimeoutError, ProgramFloodError):
+            self._discard()
+            raise
+        except ContainerEndedError as error:
+            raise self._cause_of_end(error) from error
+        if done.code == _KILLED:
+            self._raise_if_out_of_memory()
+        return done
+
+    def _start(self) -> None:
+        failures: list[NoProgramError] = []
+        runtime = self._plain_runtime()
+        for interpreter in candidates(self.image, self.options.python):
+            self._container = f"envlock-{secrets.token_hex(8)}"
+            spec = ContainerSpec(
+                name=self._container,
+                image_id=self.image.image_id,
+                argv=(interpreter, *_IDLE),
+                environment=thread_pin(self.image),
+                memory_bytes=self.options.memory_bytes,
+                shm_bytes=self.options.shm_bytes,
+                gpus=self.options.gpus,
+                runtime=runtime,
+            )
+            try:
+                self.engine.start(spec, subject=self._subject(interpreter))
+            except NoProgramError as error:
+                failures.append(error)
+                self._discard()
+                continue
+            self.interpreter = interpreter
+            return
+        raise failures[0]
+
+    def _plain_runtime(self) -> str | None:
+        """Where the NVIDIA runtime is the default, an image's ENV alone would bring GPUs in."""
+        if self.options.gpus or self.engine.default_runtime() != "nvidia":
+            return None
+        return "runc"
+
+    def _discard(self, *, aborted: bool = False) -> None:
+        if self._container is not None:
+            self.engine.discard(self._container, aborted=aborted)
+            self._container = None
+
+    def _subject(self, program: str) -> str:
+        return f"{program} in {self.image.reference}"
+
+    def _cause_of_end(self, error: ContainerEndedError) -> TargetError:
+        """The container is gone; the engine's event log knows how its main program ended."""
+        self._raise_if_out_of_memory()
+        codes = [details.get("exitCode") for what, details in self._history() if what == "die"]
+        self._discard()
+        if not codes:
+            return error
+        return TargetError(
+            f"{self._subject(self.interpreter)} ended by itself with exit code {codes[-1]}",
+            hint="it does not behave like a Python interpreter: run it by hand, or name another "
+            "one with --python",
+        )
+
+    def _raise_if_out_of_memory(self) -> None:
+        if any(what == "oom" for what, _ in self._history()):
+            self._discard()
+            raise TargetError(
+                f"image:{self.image.reference} ran out of memory "
+                f"(limit {self.options.memory_bytes >> 20} MiB)",
+                hint="give it more with --memory",
+            )
+
+    def _history(self) -> list[tuple[str, Mapping[str, str]]]:
+        return self.engine.history(self._container) if self._container else []
+
+
+def candidates(image: ImageInfo, python: str | None) -> tuple[str, ...]:
+    """Interpreters to try, as given to the engine: it looks names up on the image's own PATH."""
+    if python is not None:
+        return (python,)
+    label = image.labels.get(PYTHON_LABEL)
+    return (label,) if label else INTERPRETERS
+
+
+def thread_pin(image: ImageInfo) -> dict[str, str]:
+    """One thread, so that figures repeat; an image that sets its own number keeps it."""
+    return {} if "OMP_NUM_THREADS" in image.env else {"OMP_NUM_THREADS": "1"}
