@@ -1,0 +1,259 @@
+"""What the smoke test measured: one record per device class, kept in ``[tool.envlock.behaviour]``.
+
+A record holds raw figures and the conditions they were taken under, never a verdict. Two records
+are comparable when schema, device class, threads and battery agree (``envlock.rules.behaviour``).
+Every probe is either measured or unavailable with a reason; one that is left out was not asked for.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import Field, StringConstraints
+
+from envlock.lock.observation import NOT_RECORDED, Bytes, Count, Digest, Fact, Model, Text
+
+BEHAVIOUR_SCHEMA: Literal["envlock.behaviour/1"] = "envlock.behaviour/1"
+
+Name = Annotated[str, StringConstraints(pattern=r"^[a-z][a-z0-9_]{0,39}$")]
+"""Of a workload, a draw, a counter."""
+HexFloat = Annotated[
+    str,
+    StringConstraints(pattern=r"^(nan|-?inf|-?0x[01]\.[0-9a-f]{1,13}p[+-][0-9]{1,4})$"),
+]
+"""``float.hex()``: where equality of bits is what is compared, and nan must be sayable."""
+Signed = Annotated[int, Field(gt=-(2**63), lt=2**63)]
+Finite = Annotated[float, Field(allow_inf_nan=False)]
+Seconds = Annotated[float, Field(ge=0, allow_inf_nan=False)]
+
+Names = Annotated[list[Text], Field(max_length=10_000)]
+
+
+class Unavailable(Model):
+    """Could not run. Never a pass."""
+
+    status: Literal["unavailable"]
+    reason: Text
+
+
+class Measured(Model):
+    status: Literal["ok"]
+    seconds: Seconds = 0.0
+    skipped: dict[Name, Text] = {}
+    """Items of this probe that could not run -> why."""
+
+
+class NumericFigures(Model):
+    loss: Annotated[list[HexFloat], Field(min_length=1, max_length=1000)]
+    """Per step."""
+    grad_norm: HexFloat
+    """Of all parameters together, after the first backward pass."""
+    update_ratio: HexFloat
+    """Median over parameters of |change| / |value| in the first step."""
+    parameters: Digest
+    """Over the bytes of all parameters at the end."""
+
+
+class Numerics(Measured):
+    values: dict[Name, NumericFigures]
+    control: dict[Name, NumericFigures] = {}
+    """The same with a planted fault, which has to show: fewer steps are enough."""
+
+
+class TensorFigures(Model):
+    peak: Bytes
+    step_end: Bytes
+    """Alive after the last step."""
+    left: Bytes
+    """Alive after everything was dropped."""
+    ops: Names = []
+    """``add.Tensor x12``: operators with how often they ran."""
+
+
+class TensorPeak(Measured):
+    values: dict[Name, TensorFigures]
+    control: dict[Name, Bytes] = {}
+
+
+class Block(Model):
+    size: Bytes
+    count: Count
+
+
+class StepAllocations(Model):
+    count: Count
+    total: Bytes
+    multiset: Digest
+    """Over the sorted sizes."""
+    largest: Annotated[list[Block], Field(max_length=64)] = []
+
+
+class AllocatorFigures(Model):
+    peak: Bytes
+    left: Signed
+    step: StepAllocations
+    """Of the last step."""
+
+
+class AllocatorPeak(Measured):
+    values: dict[Name, AllocatorFigures]
+    control: dict[Name, Bytes] = {}
+
+
+class OptimizerPeak(Measured):
+    values: dict[Name, Bytes]
+    """Tensor peak per implementation of the same optimizer."""
+
+
+class LeakSlopes(Model):
+    """Growth per training step; a counter that is left out could not be read."""
+
+    malloc: Signed | None = None
+    """Bytes the C library has handed out."""
+    tensor: Signed | None = None
+    """Bytes of tensor storages."""
+    grad_fn: Signed | None = None
+    """Tensors that hold on to a graph."""
+    device: Signed | None = None
+    """Bytes allocated on the GPU."""
+
+
+class Leak(Measured):
+    values: LeakSlopes
+    control: LeakSlopes
+
+
+class Rng(Measured):
+    values: dict[Name, Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{16}$")]]
+    """Draw -> digest of the first numbers after a fixed seed."""
+    control_changed: Count
+    """How many of the draws another seed changed: has to be all."""
+
+
+class Precision(Measured):
+    values: dict[Name, Finite]
+    """Largest error of an operation against double precision, relative to the largest value."""
+    control: dict[Name, Finite]
+    """The same on operands rounded to bfloat16."""
+
+
+class Fp16Range(Measured):
+    values: dict[Name, dict[Name, Count]]
+    """dtype -> way of computing -> the largest input scale whose result is finite."""
+
+
+class SharedMemory(Measured):
+    free: Bytes
+    """Of /dev/shm, before."""
+    largest_block: Bytes
+    """Of the blocks tried, the largest that could be reserved."""
+    refused_block: Bytes | None = None
+    """Control: a block larger than what is free, which has to be refused."""
+    batches: Count
+    """Loader batches that arrived through /dev/shm..."""
+    batches_wanted: Count
+    batch_bytes: Bytes
+    failure: Text | None = None
+    oom_kills: Count | None = None
+    """By this control group's memory limit, while the loader ran."""
+
+
+class Limits(Measured):
+    memory_limit: Fact[Bytes] = NOT_RECORDED
+    physical_memory: Fact[Bytes] = NOT_RECORDED
+    import_resident: Fact[Bytes] = NOT_RECORDED
+    """Resident size after ``import torch``."""
+    cpu_quota: Fact[Finite] = NOT_RECORDED
+    cpus: Fact[Count] = NOT_RECORDED
+
+
+class SimulatedFigures(Model):
+    requested: Bytes
+    allocated: Bytes
+    reserved: Bytes
+    min_device: Bytes
+    """The smallest card on which the trace finishes."""
+
+
+class Simulated(Measured):
+    """Under the user's allocator settings and the default ones, from a trace without a GPU."""
+
+    values: dict[Name, SimulatedFigures]
+    settings: dict[Name, Text] = {}
+
+
+class Compile(Measured):
+    values: dict[Name, Signed]
+
+
+class Figures(Measured):
+    """Of a probe whose values are plain integers (GPU probes)."""
+
+    values: dict[Name, Signed]
+    notes: dict[Name, Text] = {}
+
+
+class Probes(Model):
+    rng: Rng | Unavailable | None = Field(default=None, discriminator="status")
+    numerics: Numerics | Unavailable | None = Field(default=None, discriminator="status")
+    precision: Precision | Unavailable | None = Field(default=None, discriminator="status")
+    fp16_range: Fp16Range | Unavailable | None = Field(default=None, discriminator="status")
+    tensor_peak: TensorPeak | Unavailable | None = Field(default=None, discriminator="status")
+    alloc_peak: AllocatorPeak | Unavailable | None = Field(default=None, discriminator="status")
+    optimizer: OptimizerPeak | Unavailable | None = Field(default=None, discriminator="status")
+    leak: Leak | Unavailable | None = Field(default=None, discriminator="status")
+    shm: SharedMemory | Unavailable | None = Field(default=None, discriminator="status")
+    limits: Limits | Unavailable | None = Field(default=None, discriminator="status")
+    sim: Simulated | Unavailable | None = Field(default=None, discriminator="status")
+    compile: Compile | Unavailable | None = Field(default=None, discriminator="status")
+    neighbours: Figures | Unavailable | None = Field(default=None, discriminator="status")
+    cuda_allocator: Figures | Unavailable | None = Field(default=None, discriminator="status")
+    outside: Figures | Unavailable | None = Field(default=None, discriminator="status")
+    workspaces: Figures | Unavailable | None = Field(default=None, discriminator="status")
+    pinned: Figures | Unavailable | None = Field(default=None, discriminator="status")
+    headroom: Figures | Unavailable | None = Field(default=None, discriminator="status")
+    snapshot: Figures | Unavailable | None = Field(default=None, discriminator="status")
+
+
+class RunLimits(Model):
+    memory: Fact[Bytes] = NOT_RECORDED
+    shm: Fact[Bytes] = NOT_RECORDED
+
+
+class RunEnvironment(Model):
+    """What selects the tolerance column, and what a report names beside a difference."""
+
+    torch: Fact[Text] = NOT_RECORDED
+    isa: Fact[Text] = NOT_RECORDED
+    """``AVX2``, ``AVX512``, ``NEON``."""
+    gpu: Fact[Text] = NOT_RECORDED
+    libs: dict[Name, Text] = {}
+    user: dict[Text, Text] = {}
+    """Switches and variables as the environment had them, before the battery pinned them."""
+    limits: RunLimits = RunLimits()
+
+
+class Noise(Model):
+    neighbours: Count | None = None
+    """Other processes on the GPU."""
+    repeat_equal: bool | None = None
+    """Whether a second run in a fresh process gave the same bits."""
+
+
+class BehaviourRecord(Model):
+    schema_: Annotated[Literal["envlock.behaviour/1"], Field(alias="schema")] = BEHAVIOUR_SCHEMA
+    device_class: Literal["cpu", "cuda"]
+    battery: Digest
+    """Of the definition of all workloads: other workloads cannot be compared."""
+    created: Text
+    threads: Count
+    env: RunEnvironment
+    noise: Noise = Noise()
+    probes: Probes
+
+
+class Behaviour(Model):
+    """Side by side, so that a machine without a GPU can compare the CPU record."""
+
+    cpu: BehaviourRecord | None = None
+    cuda: BehaviourRecord | None = None

@@ -1,0 +1,126 @@
+"""The machine and the settings around the figures: what must agree before they are compared."""
+
+from __future__ import annotations
+
+import os
+import re
+from typing import Any, Dict, Optional
+
+SHM = "/dev/shm"  # noqa: S108 - the folder that shared memory lives in, not a place for files
+USER_VARIABLES = (
+    "CUBLAS_WORKSPACE_CONFIG",
+    "CUDA_LAUNCH_BLOCKING",
+    "CUDA_MODULE_LOADING",
+    "MALLOC_ARENA_MAX",
+    "MALLOC_TRIM_THRESHOLD_",
+    "MKL_NUM_THREADS",
+    "NVIDIA_TF32_OVERRIDE",
+    "OMP_NUM_THREADS",
+    "ONEDNN_DEFAULT_FPMATH_MODE",
+    "ONEDNN_MAX_CPU_ISA",
+    "ATEN_CPU_CAPABILITY",
+    "PYTORCH_ALLOC_CONF",
+    "PYTORCH_CUDA_ALLOC_CONF",
+    "PYTORCH_NO_CUDA_MEMORY_CACHING",
+    "TORCH_ALLOW_TF32_CUBLAS_OVERRIDE",
+)
+
+
+def pin(torch: Any) -> None:
+    """The settings every figure is taken under; the user's own are recorded before (``env``)."""
+    torch.set_num_threads(1)
+    torch.manual_seed(0)
+    torch.backends.cuda.matmul.allow_tf32 = False
+    torch.backends.cudnn.allow_tf32 = False
+    torch.backends.cudnn.benchmark = False
+    torch.backends.cudnn.deterministic = True
+    torch.use_deterministic_algorithms(True, warn_only=True)
+
+
+def environment(torch: Any) -> Dict[str, Any]:
+    """Versions and switches that select the tolerance column and are named in reports."""
+    return {
+        "torch": str(torch.__version__),
+        "isa": cpu_capability(torch),
+        "libs": libraries(torch),
+        "user": user_settings(torch),
+        "limits": limits(),
+    }
+
+
+def cpu_capability(torch: Any) -> Optional[str]:
+    """``AVX2``, ``AVX512``, ``NEON``, ``DEFAULT``; None where torch does not say."""
+    ask = getattr(getattr(torch.backends, "cpu", None), "get_cpu_capability", None)
+    if ask is not None:
+        return str(ask())
+    found = re.search(r"CPU capability usage: (\S+)", torch.__config__.show())
+    return found.group(1) if found else None
+
+
+def libraries(torch: Any) -> Dict[str, str]:
+    """What computes: oneDNN and MKL from the build report, cuDNN and CUDA by their calls."""
+    found = {}
+    report = torch.__config__.show()
+    for name, pattern in (
+        ("onednn", r"(?:MKL-DNN|oneDNN) v(\S+)"),
+        ("mkl", r"oneAPI Math Kernel Library Version (\S+)|Math Kernel Library Version (\S+)"),
+        ("cuda", r"CUDA Runtime (\S+)"),
+    ):
+        match = re.search(pattern, report)
+        if match:
+            found[name] = next(group for group in match.groups() if group)
+    if torch.backends.cudnn.is_available():
+        found["cudnn"] = str(torch.backends.cudnn.version())
+    return found
+
+
+def user_settings(torch: Any) -> Dict[str, str]:
+    """As the environment has them, before ``pin``."""
+    switches = {
+        "threads": torch.get_num_threads(),
+        "default_dtype": str(torch.get_default_dtype()),
+        "matmul_allow_tf32": torch.backends.cuda.matmul.allow_tf32,
+        "cudnn_allow_tf32": torch.backends.cudnn.allow_tf32,
+        "cudnn_benchmark": torch.backends.cudnn.benchmark,
+        "cudnn_deterministic": torch.backends.cudnn.deterministic,
+        "deterministic_algorithms": torch.are_deterministic_algorithms_enabled(),
+        "float32_matmul_precision": torch.get_float32_matmul_precision(),
+    }
+    found = {name: str(value) for name, value in switches.items()}
+    for name in USER_VARIABLES:
+        if name in os.environ:
+            found[name] = os.environ[name][:200]
+    return found
+
+
+def limits() -> Dict[str, Any]:
+    """Bytes; ``{"absent": true}`` means no limit."""
+    shm = {"unknown": "no /dev/shm"}
+    try:
+        stat = os.statvfs(SHM)
+        shm = stat.f_blocks * stat.f_frsize
+    except (OSError, AttributeError):
+        pass
+    return {"memory": memory_limit(), "shm": shm}
+
+
+def memory_limit() -> Any:
+    """Of this control group, version 2 then 1. A limit above 2**60 is how version 1 says none."""
+    for path in ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes"):
+        text = read_text(path)
+        if text is None:
+            continue
+        text = text.strip()
+        if text == "max" or (text.isdigit() and int(text) > 1 << 60):
+            return {"absent": True}
+        if text.isdigit():
+            return int(text)
+    return {"unknown": "no control group limit can be read"}
+
+
+def read_text(path: str) -> Optional[str]:
+    try:
+        with open(path, encoding="utf-8", errors="replace") as file:
+            return file.read(65536)
+    except OSError:
+        return None

@@ -1,0 +1,89 @@
+"""Run the smoke battery in a target and make one record of what it answers."""
+
+from __future__ import annotations
+
+import datetime as dt
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from pydantic import ValidationError
+
+from envlock.errors import TargetError
+from envlock.lock.behaviour import BEHAVIOUR_SCHEMA, BehaviourRecord
+from envlock.targets.base import PROBES, ProbeCall, Target
+
+PARTS = ("smoke_workloads", "smoke_host", "smoke_memory", "smoke_numerics", "smoke")
+"""In the order in which they import each other."""
+
+BATTERY: tuple[str, ...] = ("env", "numerics", "memory", "leak")
+"""Groups of probes, each of which the probe runs in a process of its own."""
+
+TIMEOUT_S = 600.0
+
+_LOADER = """\
+import sys, types
+for _name, _text in {parts!r}:
+    _module = sys.modules[_name] = types.ModuleType(_name)
+    exec(compile(_text, _name + ".py", "exec"), _module.__dict__)
+sys.modules["smoke"].main(sys.argv[1:], globals().get("PROGRAM"))
+"""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class SmokeCall(ProbeCall):
+    """The call whose program is all parts of the probe.
+
+    They are several files for the reader and one text for the target, where nothing may be
+    written. The text is also a value in itself, because the probe feeds it to its children.
+    """
+
+    def source(self) -> bytes:
+        parts = [(name, (PROBES / f"{name}.py").read_text("utf-8")) for name in PARTS]
+        return f"PROGRAM = {_LOADER.format(parts=parts)!r}\nexec(PROGRAM)\n".encode()
+
+
+def measure(
+    target: Target,
+    *,
+    device: Literal["cpu", "cuda"] = "cpu",
+    battery: Sequence[str] = BATTERY,
+    progress: Callable[[str], None] = lambda _: None,
+) -> BehaviourRecord:
+    """Run the groups of probes in the target and return their figures.
+
+    Raises TargetError when the target cannot be run or answers with something else. A probe that
+    cannot run there is no error: the record says so with the reason.
+    """
+    progress(f"smoke: {', '.join(battery)} on {device} in {target.describe()}")
+    options = {"device": device, "groups": list(battery)}
+    call = SmokeCall(probe="smoke", arguments=[json.dumps(options)], timeout_s=TIMEOUT_S)
+    answer = target.run_probe(call)
+    try:
+        return BehaviourRecord.model_validate(_record(answer, device))
+    except (ValidationError, KeyError, TypeError, AttributeError) as error:
+        detail = error.errors()[0]["loc"] if isinstance(error, ValidationError) else error
+        raise TargetError(
+            f"the smoke probe's answer does not fit its schema at {detail}",
+            hint="something in the target changed the answer on its way",
+        ) from error
+
+
+def _record(answer: Mapping[str, Any], device: str) -> dict[str, Any]:
+    env = {}
+    probes: dict[str, Any] = {}
+    for name, probe in answer["probes"].items():
+        if name == "env":
+            env = probe.get("values", {})
+        else:
+            probes[name] = probe
+    return {
+        "schema": BEHAVIOUR_SCHEMA,
+        "device_class": device,
+        "battery": answer["battery"],
+        "created": dt.datetime.now(dt.timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ"),
+        "threads": answer["threads"],
+        "env": env,
+        "probes": probes,
+    }
