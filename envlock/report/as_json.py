@@ -14,11 +14,11 @@ SCHEMA_MANY = "envlock-reports/1"
 
 
 def render_json(report: Report, *, fail_on: Severity | None) -> str:
-    return _encode(as_data(report, fail_on))
+    return encode(as_data(report, fail_on))
 
 
 def render_json_many(reports: Sequence[Report], *, fail_on: Severity | None) -> str:
-    return _encode({"schema": SCHEMA_MANY, "reports": [as_data(r, fail_on) for r in reports]})
+    return encode({"schema": SCHEMA_MANY, "reports": [as_data(r, fail_on) for r in reports]})
 
 
 def as_data(report: Report, fail_on: Severity | None) -> dict[str, Any]:
@@ -59,7 +59,7 @@ def _evidence(evidence: Evidence) -> dict[str, Any]:
     }
 
 
-def _encode(data: dict[str, Any]) -> str:
+def encode(data: dict[str, Any]) -> str:
     """Pure ASCII: the same values for every parser, and nothing that a terminal or runner obeys."""
     text = json.dumps(plain(data), indent=2, ensure_ascii=True, allow_nan=False)
     # All three can only stand inside strings; JSON spells them with an escape as well.

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from urllib.parse import urlsplit
 
 from envlock.findings import Finding, JsonValue, Report, Result, Severity
 from envlock.neutral import ELLIPSIS, neutral
@@ -135,3 +137,21 @@ def bytes_words(number: int) -> str:
             return f"{size:.4g} {unit}"
         size /= 1024
     return f"{size:.4g} TiB"
+
+
+def code_spans(text: str) -> list[tuple[bool, str]]:
+    """The parts of a message, and whether each stood between backticks; unpaired ones are text."""
+    parts = text.split("`")
+    if len(parts) % 2 == 0:
+        parts[-2:] = ["`".join(parts[-2:])]
+    return [(index % 2 == 1, part) for index, part in enumerate(parts) if part]
+
+
+def is_web_page(source: str) -> bool:
+    """Only https becomes a link, and only when a strict reader would agree that it is one."""
+    if not re.fullmatch(r"https://[!-~]{1,1000}", source) or re.search(r'["<>\\^`{|}]', source):
+        return False
+    try:
+        return bool(re.fullmatch(r"[A-Za-z0-9.-]+(:[0-9]+)?", urlsplit(source).netloc))
+    except ValueError:
+        return False
