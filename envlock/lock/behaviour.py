@@ -226,6 +226,8 @@ class RunEnvironment(Model):
     torch: Fact[Text] = NOT_RECORDED
     isa: Fact[Text] = NOT_RECORDED
     """``AVX2``, ``AVX512``, ``NEON``."""
+    processor: Fact[Text] = NOT_RECORDED
+    """Vendor, family and model: maths libraries choose their code by it."""
     gpu: Fact[Text] = NOT_RECORDED
     libs: dict[Name, Text] = {}
     user: dict[Text, Text] = {}

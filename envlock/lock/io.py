@@ -25,6 +25,10 @@ from envlock.lock.strict import decode, first_fault, parse_toml, shown
 
 _TOP = {"lock-version", "environments", "requires-python", "created-by", "packages", "tool"}
 _TABLE = ("tool", "envlock")
+_BY_NAME = frozenset(
+    {"env", "packages", "seeds", "conda", "libraries", "sonames", "contested", "duplicates"}
+    | {"read_from"}
+)
 
 
 def load_lock(path: Path) -> Lock:
@@ -76,7 +80,7 @@ def render_lock(lock: Lock) -> str:
         packages.append(_package_item(package))
     document["packages"] = packages if lock.packages else tomlkit.array()
     table = lock.table.model_dump(mode="json", by_alias=True, exclude_defaults=True)
-    table = {"schema": LOCK_SCHEMA, **table}
+    table = {"schema": LOCK_SCHEMA, **table, "observed": _in_order(table["observed"])}
     end = table.pop("end")
     envlock = tomlkit.table()
     for key in ("schema", "envlock", "id", "machine_id", "resolved"):
@@ -182,6 +186,14 @@ def _source_dict(source: Any) -> dict[str, Any]:
         field.replace("_", "-"): dict(sorted(value.items())) if field == "hashes" else value
         for field, value in pairs
         if value is not None
+    }
+
+
+def _in_order(observed: dict[str, Any]) -> dict[str, Any]:
+    """Tables whose keys are names from the machine are sorted; sections keep their own order."""
+    return {
+        key: dict(sorted(value.items())) if key in _BY_NAME and isinstance(value, dict) else value
+        for key, value in observed.items()
     }
 
 

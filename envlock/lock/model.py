@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 from packaging.pylock import Package, PackageWheel
 from pydantic import Field, StringConstraints
 
+from envlock.lock.behaviour import Behaviour
 from envlock.lock.observation import NOT_RECORDED, Digest, Fact, Model, Observation, Text
 
 LOCK_SCHEMA: Literal["envlock-lock/1"] = "envlock-lock/1"
@@ -62,7 +63,7 @@ class EnvlockTable(Model):
     """Package -> host it came from, or ``wheelhouse``."""
     image: ImageTable = ImageTable()
     observed: Observation
-    behaviour: dict[Text, Any] = {}
+    behaviour: Behaviour | None = None
     end: End
 
 

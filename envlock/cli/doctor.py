@@ -1,0 +1,49 @@
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from envlock.cli import options as opt
+from envlock.cli.talk import counter, say
+from envlock.report import Format
+
+
+def doctor(
+    reference: Annotated[
+        str, typer.Argument(metavar="REF", help="This environment, or a lock, report or image.")
+    ] = "env",
+    *,
+    python: opt.PythonOption = None,
+    check_files: opt.CheckFiles = False,
+    format_: opt.FormatOption = Format.TEXT,
+    output: opt.Output = None,
+    report: opt.MoreReports = None,
+    fail_on: opt.FailOnOption = opt.FailOn.ERROR,
+    ignore: opt.Ignore = None,
+    verbose: opt.Verbose = False,
+    debug: opt.Debug = False,
+) -> int:
+    """Find the faults that one environment shows by itself, before a night is lost.
+
+    \b
+    envlock doctor
+    envlock doctor --check-files           also hash every installed file
+    envlock doctor issue-1234.txt          a pasted collect_env report
+    """
+    from envlock.diff.judge import judge_one  # noqa: PLC0415
+    from envlock.targets.references import Reading, read_reference  # noqa: PLC0415
+
+    with counter("checking files") as progress:
+        subject = read_reference(
+            reference,
+            Reading(say=say, python=python, deep=True, check_files=check_files, progress=progress),
+        )
+    return opt.Reporting(
+        format=format_,
+        output=output,
+        more=report or (),
+        fail_on=fail_on,
+        ignore=ignore or (),
+        verbose=verbose,
+    ).publish([opt.report_of("doctor", "", subject.label, judge_one(subject.observation))])

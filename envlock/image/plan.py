@@ -1,0 +1,198 @@
+"""From a lock to every decision about its image. Pure: nothing is fetched, started or written."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from packaging.pylock import Package, PackageWheel
+
+from envlock import __version__
+from envlock.errors import BuildError, InputError
+from envlock.lock.io import is_sealed
+from envlock.lock.model import Lock
+from envlock.lock.observation import value_of
+from envlock.lock.strict import shown
+
+FORMAT = 1
+"""Version of the image's layout; part of what an image id is a function of."""
+PREFIX = "/opt/env"
+LOCK_PATH = "/opt/envlock/pylock.env.toml"
+LABEL = "org.envlock"
+USER = "10001:10001"
+"""Not root, and no user of any host."""
+
+_REFERENCE = re.compile(
+    r"(?:(?:[a-z0-9](?:[a-z0-9-]*[a-z0-9])?(?:\.[a-z0-9](?:[a-z0-9-]*[a-z0-9])?)*)(?::[0-9]{1,5})?/)?"
+    r"[a-z0-9]+(?:(?:\.|_|__|-+)[a-z0-9]+)*(?:/[a-z0-9]+(?:(?:\.|_|__|-+)[a-z0-9]+)*)*"
+    r"(?::[A-Za-z0-9_][A-Za-z0-9._-]{0,127})?"
+    r"(?:@sha256:[0-9a-f]{64})?",
+    re.ASCII,
+)
+_OS_PACKAGE = re.compile(
+    r"[a-z0-9][a-z0-9+.-]{1,99}(?::[a-z0-9]+)?=[A-Za-z0-9][A-Za-z0-9.+:~-]{0,99}", re.ASCII
+)
+_CUDA_LIBRARIES = re.compile(r"nvidia-.+|cuda-(?:toolkit|bindings|pathfinder)|triton-cuda.*")
+_TORCH = frozenset({"torch", "triton", "pytorch-triton", "pytorch-triton-rocm"})
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Base:
+    """The image that is built upon."""
+
+    reference: str
+    """With the digest: what FROM names."""
+    name: str
+    """Without the digest: what a lock records and a person reads."""
+    digest: str
+    python: str
+    """Path of its interpreter."""
+    origin: str
+    """For people: where it came from and why it was taken."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Artifact:
+    """The one file to install for a package."""
+
+    name: str
+    version: str
+    wheel: PackageWheel
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Layer:
+    name: str
+    packages: tuple[str, ...]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class BuildPlan:
+    base: Base
+    python_version: str
+    artifacts: tuple[Artifact, ...]
+    layers: tuple[Layer, ...]
+    """By how often they change, the one that changes most last."""
+    env: tuple[tuple[str, str], ...]
+    labels: tuple[tuple[str, str], ...]
+    os_packages: tuple[str, ...] = ()
+    prefix: str = PREFIX
+    lock_path: str = LOCK_PATH
+    user: str = USER
+
+
+def make_plan(lock: Lock, base: Base, os_packages: Sequence[str] = ()) -> BuildPlan:
+    """Raises BuildError for a lock that cannot be built, naming what stands in the way."""
+    check_reference(base.reference, "image.base")
+    wanted = artifacts(lock)
+    return BuildPlan(
+        base=base,
+        python_version=python_version(lock),
+        artifacts=wanted,
+        layers=_layers([artifact.name for artifact in wanted]),
+        env=(*runtime_env(lock), *sorted(lock.table.image.env.items())),
+        labels=_labels(lock),
+        os_packages=tuple(sorted(_os_package(pin) for pin in os_packages)),
+    )
+
+
+def artifacts(lock: Lock) -> tuple[Artifact, ...]:
+    """The files that an image of the lock consists of; raises BuildError as make_plan does."""
+    check_buildable(lock)
+    return tuple(_artifact(package) for package in lock.packages)
+
+
+def check_buildable(lock: Lock) -> None:
+    table = lock.table
+    if not is_sealed(lock):
+        raise InputError(
+            "tool.envlock.id does not fit what the lock holds: it was edited after the capture",
+            hint="capture the environment again",
+        )
+    if not table.resolved:
+        raise BuildError(
+            "this lock was captured with --offline: it has no artifacts to install",
+            hint="capture again without --offline",
+        )
+    if table.left_out:
+        first = table.left_out[0]
+        names = ", ".join(f"{left.name} {left.version}" for left in table.left_out[:8])
+        raise BuildError(
+            f"{len(table.left_out)} distributions of this lock cannot be installed: {names}\n"
+            f"{first.name}: {first.reason}",
+            hint=first.next_step,
+        )
+
+
+def check_reference(reference: str, spot: str) -> str:
+    """An image reference by its grammar; raises InputError."""
+    if "@" in reference and not re.fullmatch(r"[^@]+@sha256:[0-9a-f]{64}", reference, re.ASCII):
+        raise InputError(
+            f"{spot}: not a sha256 digest of 64 hexadecimal digits: {shown(reference)}"
+        )
+    if len(reference) > 512 or not _REFERENCE.fullmatch(reference):
+        raise InputError(f"{spot}: not an image reference: {shown(reference)}")
+    return reference
+
+
+def python_version(lock: Lock) -> str:
+    version = value_of(lock.observed.find("python.version"))
+    if not isinstance(version, str) or not re.fullmatch(r"[0-9]+\.[0-9]+\.[0-9]+", version):
+        raise BuildError(
+            f"the lock does not say which Python to use (python.version is {shown(version)})",
+            hint="capture the environment again",
+        )
+    return version
+
+
+def _artifact(package: Package) -> Artifact:
+    if not package.wheels or package.version is None:
+        raise BuildError(
+            f"{package.name} has no wheel; building from source is not done silently",
+            hint=f"build its wheel (pip wheel --no-deps {package.name}=={package.version}) and "
+            "capture again with --wheelhouse DIR",
+        )
+    return Artifact(name=package.name, version=str(package.version), wheel=package.wheels[0])
+
+
+def _layers(names: Sequence[str]) -> tuple[Layer, ...]:
+    cuda = tuple(name for name in names if _CUDA_LIBRARIES.fullmatch(name))
+    torch = tuple(name for name in names if name in _TORCH)
+    rest = tuple(name for name in names if name not in {*cuda, *torch})
+    heavy = [Layer(name="cuda", packages=cuda), Layer(name="torch", packages=torch)]
+    return (*(layer for layer in heavy if layer.packages), Layer(name="packages", packages=rest))
+
+
+def runtime_env(lock: Lock) -> tuple[tuple[str, str], ...]:
+    """What the NVIDIA container runtime reads: it refuses a host whose driver is too old.
+
+    Minor version compatibility lets any driver of a CUDA major's first release run the whole
+    major (NVIDIA CUDA Compatibility guide), so the first release is the truthful floor.
+    """
+    cuda = value_of(lock.observed.find("torch.cuda"))
+    if not isinstance(cuda, str) or not re.fullmatch(r"[0-9]{1,3}\.[0-9]{1,3}", cuda, re.ASCII):
+        return ()
+    return (
+        ("NVIDIA_DRIVER_CAPABILITIES", "compute,utility"),
+        ("NVIDIA_REQUIRE_CUDA", f"cuda>={cuda.partition('.')[0]}.0"),
+        ("NVIDIA_VISIBLE_DEVICES", "all"),
+    )
+
+
+def _labels(lock: Lock) -> tuple[tuple[str, str], ...]:
+    return (
+        (f"{LABEL}.format", str(FORMAT)),
+        (f"{LABEL}.lock.id", lock.table.id),
+        (f"{LABEL}.lock.path", LOCK_PATH),
+        (f"{LABEL}.python", f"{PREFIX}/bin/python"),
+        (f"{LABEL}.version", __version__),
+    )
+
+
+def _os_package(pin: str) -> str:
+    if not _OS_PACKAGE.fullmatch(pin):
+        raise InputError(
+            f"--apt: not a pinned package: {shown(pin)}", hint="give NAME=VERSION, the exact one"
+        )
+    return pin

@@ -1,0 +1,139 @@
+"""Is an image what its lock says? Observe inside, hash every file, run the smoke test, compare.
+
+The machine (driver, GPUs, kernel, limits) is not the image's: the two sides are compared on what an
+image can hold. What the image claims is read with envlock's own probes, inside it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+
+from envlock.diff.judge import Judgement, judge_pair
+from envlock.errors import InputError, NothingComparedError
+from envlock.findings import Report
+from envlock.image.plan import LABEL, LOCK_PATH, runtime_env
+from envlock.image.smoke import DeviceClass, record_of
+from envlock.lock.behaviour import BehaviourRecord
+from envlock.lock.io import parse_lock
+from envlock.lock.model import Lock
+from envlock.lock.observation import (
+    ABSENT,
+    NOT_RECORDED,
+    Absent,
+    Fact,
+    Observation,
+    System,
+    Text,
+    Unknown,
+)
+from envlock.rules.behaviour import judge_behaviour
+from envlock.targets.container import ContainerOptions, ImageTarget
+from envlock.targets.engine import Engine, ImageInfo
+from envlock.targets.observe import observe
+from envlock.targets.process import Limits
+from envlock.targets.smoke import measure
+
+_MACHINE = ("driver", "gpus", "limits", "indexes", "toolkit", "seeds")
+"""Sections of an observation that say where an image ran, not what is in it."""
+_READ_FILE = "import sys; sys.stdout.buffer.write(open(sys.argv[1], 'rb').read(67108865))"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class VerifyOptions:
+    say: Callable[[str], None]
+    lock: Lock | None = None
+    """None: the lock inside the image."""
+    device: DeviceClass = "cpu"
+    smoke: bool = True
+    container: ContainerOptions = field(default_factory=ContainerOptions)
+    progress: Callable[[int, int], None] | None = None
+
+
+def verify(name: str, options: VerifyOptions) -> Report:
+    """One container start; the image is resolved to its id once.
+
+    Raises InputError without a lock, TargetError when the image cannot be run.
+    """
+    engine = Engine.connect()
+    image = engine.resolve(name)
+    options.say(f"verifying image:{name} ({image.image_id})")
+    with ImageTarget(engine=engine, image=image, options=options.container) as target:
+        lock = options.lock or embedded_lock(target, image)
+        found = observe(target, deep=True, check_files=True, progress=options.progress)
+        measured = None
+        if options.smoke and not isinstance(found.torch, Absent | Unknown):
+            options.say(f"running the smoke test on {options.device}")
+            measured = measure(target, device=options.device)
+    judgement = judge_image(lock, found)
+    if measured is not None:
+        judgement = joined(judgement, behaviour_judgement(lock, measured))
+    return Report(
+        command="verify",
+        left=f"lock {lock.table.id.rpartition(':')[2][:12]}",
+        right=f"image:{name} {image.image_id[:19]}",
+        findings=judgement.findings,
+        checked=judgement.checked,
+        unknown=judgement.unknown,
+    )
+
+
+def embedded_lock(target: ImageTarget, image: ImageInfo) -> Lock:
+    """The lock that the image carries; raises InputError when it carries none."""
+    path = image.labels.get(f"{LABEL}.lock.path", LOCK_PATH)
+    done = target.run(
+        [target.interpreter, "-I", "-S", "-c", _READ_FILE, path],
+        limits=Limits(timeout_s=60, stdout_bytes=68 << 20),
+    )
+    if done.code != 0:
+        raise InputError(
+            f"image {image.reference} carries no lock at {LOCK_PATH}",
+            hint="name the lock it should match: envlock verify IMAGE --lock LOCK",
+        )
+    return parse_lock(done.stdout, f"the lock inside {image.reference}")
+
+
+def judge_image(lock: Lock, found: Observation) -> Judgement:
+    """Compare what an image holds with what the lock says it holds."""
+    judgement = judge_pair(expected(lock, found), image_side(found), strict=True)
+    if judgement.checked == 0:
+        raise NothingComparedError("nothing in the image could be compared with the lock")
+    return judgement
+
+
+def expected(lock: Lock, found: Observation) -> Observation:
+    """The lock's observation as an image of it would give it: only what an image can hold.
+
+    An image sets the variables of ``image.env`` and no others, whatever the shell of the person
+    who captured had set.
+    """
+    names = found.env if isinstance(found.env, dict) else {}
+    env: dict[Text, Fact[Text]] = dict.fromkeys(names, ABSENT)
+    env.update({n: v for n, v in runtime_env(lock) if n in names})
+    env.update(lock.table.image.env)
+    return image_side(lock.observed).model_copy(update={"env": env, "files": found.files})
+
+
+def image_side(observation: Observation) -> Observation:
+    """Without the machine that it was read on."""
+    machine = dict.fromkeys(_MACHINE, NOT_RECORDED)
+    system = observation.system
+    if isinstance(system, System):
+        kept = {name: getattr(system, name) for name in ("os", "arch", "glibc", "glibcxx")}
+        machine["system"] = System(**kept)  # type: ignore[assignment]
+    return observation.model_copy(update=machine)
+
+
+def behaviour_judgement(lock: Lock, measured: BehaviourRecord) -> Judgement:
+    return judge_behaviour(record_of(lock, measured.device_class), measured)
+
+
+def joined(first: Judgement, second: Judgement) -> Judgement:
+    """Both judgements as one; at equal severity what is installed comes before what it does."""
+    findings = sorted((*first.findings, *second.findings), key=lambda f: f.severity.rank)
+    return replace(
+        first,
+        findings=tuple(findings),
+        checked=first.checked + second.checked,
+        unknown=(*first.unknown, *second.unknown),
+    )
