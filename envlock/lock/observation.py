@@ -237,6 +237,9 @@ class System(Model):
     memory_bytes: Fact[Bytes] = NOT_RECORDED
     container: Fact[Text] = NOT_RECORDED
     """``docker``, ``podman``, ``kubernetes``; absent outside containers."""
+    container_toolkit: Fact[Text] = NOT_RECORDED
+    """Version of the NVIDIA container toolkit on a host with a container engine; absent: an engine
+    without it."""
 
 
 class Limits(Model):
@@ -263,6 +266,15 @@ class Source(Model):
     commit: Fact[Text] = NOT_RECORDED
 
 
+class BuiltFor(Model):
+    """What an extension says it was compiled for: torchvision's version.py, xformers' cpp_lib.json."""
+
+    torch: Fact[Text] = NOT_RECORDED
+    cuda: Fact[Text] = NOT_RECORDED
+    """``12.1``; absent: compiled without CUDA."""
+    cxx11_abi: Fact[bool] = NOT_RECORDED
+
+
 class Package(Model):
     version: Fact[Text] = NOT_RECORDED
     record: Fact[Digest] = NOT_RECORDED
@@ -272,6 +284,7 @@ class Package(Model):
     path_class: Fact[PathClass] = NOT_RECORDED
     tags: Fact[list[Text]] = NOT_RECORDED
     """Tags of the WHEEL file, ``cp311-cp311-manylinux_2_28_x86_64``."""
+    built_for: Fact[BuiltFor] = NOT_RECORDED
 
 
 class CondaPackage(Model):
@@ -319,6 +332,8 @@ class Indexes(Model):
 
     hosts: Fact[list[Text]] = NOT_RECORDED
     find_links: Fact[bool] = NOT_RECORDED
+    options: Fact[list[Text]] = NOT_RECORDED
+    """Index options inside a requirements file, ``--index-url`` without its value."""
 
 
 Exhaustive = Literal["packages", "env", "libraries", "sonames", "contested", "conda", "gpus"]
