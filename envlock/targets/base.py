@@ -7,6 +7,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
+from envlock.targets.bundle import bundle
+
 PROBES = Path(__file__).resolve().parent.parent / "probe"
 
 
@@ -20,7 +22,8 @@ class ProbeCall:
     timeout_s: float = 60.0
 
     def source(self) -> bytes:
-        return (PROBES / f"{self.probe}.py").read_bytes()
+        """The probe with the sibling files that it imports, as one program."""
+        return bundle(PROBES, self.probe)
 
 
 class Target(Protocol):

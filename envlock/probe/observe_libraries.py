@@ -1,0 +1,373 @@
+"""torch without importing it, the CUDA libraries it would map, and what comes from the system.
+
+Versions are taken from the distribution that owns the file, else from the file's name, else by
+calling the library in a child process: loading cuBLAS costs half a second, reading a RECORD none.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+
+import observe_common
+import observe_elf
+
+ABSENT, unknown = observe_common.ABSENT, observe_common.unknown
+
+_CUDA = re.compile(
+    r"^(lib(?:cudart|cublas|cublasLt|cudnn\w*|nccl|nvJitLink|cusparse|cusparseLt|cusolver|cusolverMg"
+    r"|cufft|cufftw|curand|nvrtc|cupti|nvToolsExt|cufile|nvshmem\w*))(?:-[0-9a-f]{8})?"
+    r"(\.so(?:\.\d+)*)$"
+)
+"""Names of CUDA libraries; torch's own copies carry a hash that repairing the wheel put in."""
+
+# Opened at run time: when a kernel is compiled, when a matrix is solved.
+_LAZY = ("libcaffe2_nvrtc.so", "libtorch_cuda_linalg.so")
+
+# Part of glibc, whose version stands in ``system.glibc``: they say nothing more.
+_GLIBC = re.compile(
+    r"^(?:ld-linux|ld64|ld-musl|lib(?:c|m|dl|pthread|rt|util|resolv|nsl|crypt|mvec)\.)"
+)
+_VERSION_LINE = re.compile(
+    r"^(\w+)(?:[ \t]*:[^=\n]*)?[ \t]*=[ \t]*(?:'([^'\n]*)'|\"([^\"\n]*)\"|(None|True|False))[ \t]*$",
+    re.MULTILINE,
+)
+
+
+# --- torch ------------------------------------------------------------------------------------
+
+
+def torch_folder(path=None):
+    """The torch package that import would take, or None."""
+    for folder in sys.path if path is None else path:
+        found = os.path.join(folder, "torch")
+        if folder and os.path.isfile(os.path.join(found, "__init__.py")):
+            return found
+    return None
+
+
+def torch_facts(folder, path_class):
+    """The build of a torch package, from its ``version.py`` read as text."""
+    text = observe_common.read_text(os.path.join(folder, "version.py"))
+    if text is None:
+        why = unknown("torch/version.py is not there")
+        return {"version": why, "path_class": path_class}
+    values = {}
+    for name, single, double, word in _VERSION_LINE.findall(text):
+        values[name] = {"None": None, "True": True, "False": False}.get(word, single or double)
+    missing = unknown("torch/version.py does not say")
+
+    def fact(name):
+        if name not in values:
+            return missing
+        return ABSENT if values[name] is None else values[name]
+
+    version = fact("__version__")
+    release, _, local = version.partition("+") if isinstance(version, str) else ("", "", "")
+    return {
+        "version": version,
+        "release": release or missing,
+        "local": (local or ABSENT) if release else missing,
+        "build": _build(values, local),
+        "cuda": fact("cuda"),
+        "hip": fact("hip"),
+        "git": fact("git_version"),
+        "debug": fact("debug"),
+        "cxx11_abi": observe_common.guarded(_cxx11_abi, folder),
+        "path_class": path_class,
+    }
+
+
+def _build(values, local):
+    if values.get("cuda"):
+        return "cuda"
+    if values.get("hip"):
+        return "rocm"
+    if values.get("xpu") or local.startswith("xpu"):
+        return "xpu"
+    if "cuda" not in values:
+        return unknown("torch/version.py does not say")
+    return "mps" if sys.platform == "darwin" and os.uname().machine == "arm64" else "cpu"
+
+
+def _cxx11_abi(folder):
+    """From the CMake file that extensions are built with, else from the names in libc10."""
+    config = os.path.join(folder, "share", "cmake", "Torch", "TorchConfig.cmake")
+    found = re.search(r"_GLIBCXX_USE_CXX11_ABI=([01])", observe_common.read_text(config) or "")
+    if found:
+        return found.group(1) == "1"
+    if not observe_common.LINUX:
+        return ABSENT
+    elf = observe_elf.read_elf(os.path.join(folder, "lib", "libc10.so"))
+    if elf is None:
+        return unknown("neither TorchConfig.cmake nor libc10.so says")
+    return b"NSt7__cxx1112basic_string" in observe_elf.string_table(elf)
+
+
+# --- the libraries as they would be loaded ----------------------------------------------------
+
+
+class Machine:
+    """What the classification of a path needs to know."""
+
+    def __init__(self, packages, search):
+        self.packages, self.search = packages, search
+        self.cuda_home = os.environ.get("CUDA_HOME") or os.environ.get("CUDA_PATH") or ""
+
+    def path_class(self, path, how):
+        """By place first: an LD_LIBRARY_PATH that leads back into the environment is harmless."""
+        for site in self.packages.sites:
+            if path.startswith(site.folder + os.sep):
+                return site.path_class
+        if how in ("ld-preload", "ld-library-path"):
+            return how
+        if path.startswith("/usr/lib/wsl/"):
+            return "wsl"
+        if path.startswith(sys.prefix + os.sep) or path.startswith(sys.base_prefix + os.sep):
+            for prefix in (sys.prefix, sys.base_prefix):
+                if os.path.isdir(os.path.join(prefix, "conda-meta")):
+                    return "conda"
+        if path.startswith("/usr/local/cuda") or (
+            self.cuda_home and path.startswith(self.cuda_home.rstrip("/") + "/")
+        ):
+            return "cuda-home"
+        return "system" if how == "system" or path.startswith(("/usr/", "/lib")) else "other"
+
+
+def load_torch(folder, search):
+    """The libraries of a process after ``import torch``, in ld.so's order, without starting it."""
+    loaded = observe_elf.Loaded(search)
+    for name in os.environ.get("LD_PRELOAD", "").replace(" ", ":").split(":"):
+        found = search.first(name, ()) if name else None
+        if found is not None:
+            loaded.load(found[0], "ld-preload")
+    loaded.load(sys.executable, "program")
+    program = loaded.chains.get(sys.executable, ())
+    lib = os.path.join(folder, "lib")
+    roots = [os.path.join(lib, "libtorch_global_deps.so")]
+    roots += [
+        os.path.join(folder, name)
+        for name in sorted(os.listdir(folder))
+        if name.startswith("_C.") and ".so" in name
+    ]
+    roots += [os.path.join(lib, name) for name in _LAZY]
+    for root in roots:
+        loaded.load(root, "rpath", program)
+    _preload_as_torch(loaded)
+    _open_cudnn_parts(loaded)
+    return loaded
+
+
+def _preload_as_torch(loaded):
+    """What the loader does not find, torch looks for as ``nvidia/*/lib`` on sys.path."""
+    for name in [name for name in loaded.missing if _CUDA.match(name)]:
+        for path in _nvidia_copies(name):
+            loaded.by_name[name] = (path, "torch")
+            loaded.load(path, "torch", loaded.needed_as[name])
+            break
+
+
+def _nvidia_copies(name):
+    for folder in sys.path:
+        nvidia = os.path.join(folder, "nvidia")
+        if folder and os.path.isdir(nvidia):
+            for part in sorted(os.listdir(nvidia)):
+                path = os.path.join(nvidia, part, "lib", name)
+                if os.path.isfile(path):
+                    yield path
+
+
+def _open_cudnn_parts(loaded):
+    """libcudnn opens its parts by name; they must come from one release, and may not."""
+    for name, (path, _) in sorted(loaded.by_name.items()):
+        found = re.match(r"^libcudnn(\.so\.\d+)$", name)
+        if not found:
+            continue
+        for part in sorted(os.listdir(os.path.dirname(path))):
+            if not (part.startswith("libcudnn_") and part.endswith(found.group(1))):
+                continue
+            first = loaded.search.first(part, loaded.chains.get(path, ()))
+            if first is not None and part not in loaded.by_name:
+                loaded.by_name[part] = first
+                loaded.needed_as[part] = loaded.chains.get(path, ())
+                loaded.load(first[0], first[1], loaded.chains.get(path, ()))
+
+
+def cuda_libraries(loaded, machine):
+    """Soname -> Library, and the paths whose version only a call can tell."""
+    table, to_call = {}, {}
+    for name in sorted(set(loaded.needed_as) | set(loaded.by_name)):
+        found = _CUDA.match(name)
+        soname = found.group(1) + found.group(2) if found else None
+        if soname is None or name not in loaded.needed_as:
+            continue
+        if name not in loaded.by_name:
+            table[soname] = {"path_class": ABSENT, "owner": ABSENT, "version": ABSENT}
+            continue
+        path, how = loaded.by_name[name]
+        table[soname] = describe_library(path, how, machine)
+        if not observe_common.is_value(table[soname]["version"]):
+            to_call[soname] = path
+        table[soname]["shadowed"] = _shadowed(name, path, loaded, machine)
+    return table, to_call
+
+
+def describe_library(path, how, machine):
+    # uv may install links into its cache: then only the link lies where RECORD says.
+    real = os.path.realpath(path)
+    claim = machine.packages.claim_of(os.path.normpath(path)) or machine.packages.claim_of(real)
+    owner, size = claim or (None, None)
+    if owner and owner.startswith("nvidia-") and str(os.stat(real).st_size) == size:
+        version = machine.packages.dists[owner].version
+    else:
+        named = re.search(r"\.so\.(\d+(?:\.\d+){1,3})$", real)
+        version = named.group(1) if named else None
+    return {
+        "path_class": machine.path_class(path, how),
+        "owner": owner or unknown("no distribution claims it"),
+        "version": version or unknown("neither its owner nor its name tells"),
+    }
+
+
+def _shadowed(name, winner, loaded, machine):
+    """Further copies: those the search would come to next, then those of other distributions."""
+    others, seen = [], {os.path.realpath(winner)}
+    candidates = list(loaded.search.matches(name, loaded.needed_as[name]))
+    candidates += [(path, "torch") for path in _nvidia_copies(name)]
+    for path, how in candidates:
+        real = os.path.realpath(path)
+        if real not in seen:
+            seen.add(real)
+            others.append(describe_library(path, how, machine))
+    return others
+
+
+# --- asking a library for its version, in a child ---------------------------------------------
+
+
+def call_versions(paths):
+    """Soname -> version, by calling the libraries: only ever in a child process."""
+    import ctypes
+
+    answers = {}
+    for soname, path in paths.items():
+        try:
+            library = ctypes.CDLL(path)
+        except OSError:
+            answers[soname] = unknown("it cannot be loaded")
+            continue
+        answers[soname] = observe_common.guarded(_called, soname, library, ctypes)
+    return answers
+
+
+def _called(soname, library, ctypes):
+    number = ctypes.c_int()
+    if soname.startswith("libcudnn.so"):
+        library.cudnnGetVersion.restype = ctypes.c_size_t
+        return packed_version(library.cudnnGetVersion())
+    if soname.startswith("libnccl.so"):
+        library.ncclGetVersion(ctypes.byref(number))
+        return packed_version(number.value)
+    if soname.startswith("libcudart.so"):
+        library.cudaRuntimeGetVersion(ctypes.byref(number))
+        return "%d.%d" % (number.value // 1000, number.value % 1000 // 10)
+    prefix = re.match(r"lib(cublasLt|cublas|cusparse|cusolver|cufft|curand)\.so", soname)
+    if prefix:
+        parts = []
+        for property_type in (0, 1, 2):  # MAJOR_VERSION, MINOR_VERSION, PATCH_LEVEL
+            getattr(library, prefix.group(1) + "GetProperty")(property_type, ctypes.byref(number))
+            parts.append(str(number.value))
+        return ".".join(parts)
+    return unknown("neither its owner nor its name tells, and it has no call for it")
+
+
+def packed_version(number):
+    """cuDNN up to 8 and NCCL up to 2.8 pack 8902 for 8.9.2; later ones 90100 for 9.1.0."""
+    major = 1000 if number < 10000 else 10000
+    return "%d.%d.%d" % (number // major, number % major // 100, number % 100)
+
+
+def component(table, pattern, parts=None):
+    """cuDNN, NCCL or cuBLAS as one fact, from the table of libraries."""
+    for soname in sorted(table):
+        if re.match(pattern, soname):
+            version = table[soname]["version"]
+            if parts and isinstance(version, str):
+                version = ".".join(version.split(".")[:parts])
+            return {"loaded": version, "path_class": table[soname]["path_class"]}
+    return ABSENT
+
+
+# --- libraries from outside the environment ---------------------------------------------------
+
+
+def system_sonames(machine):
+    """Soname -> Soname for what extension modules need and no distribution brings."""
+    provided, wanted = set(), {}
+    elfs = []
+    for dist in machine.packages.dists.values():
+        for path in dist.libraries():
+            provided.add(os.path.basename(path))
+            elf = machine.search.elf(path)
+            if elf is not None and elf.kind == machine.search.kind:
+                elfs.append((dist.name, elf))
+                if elf.soname:
+                    provided.add(elf.soname)
+    for name, elf in elfs:
+        for needed in elf.needed:
+            if needed not in provided and not _GLIBC.match(needed):
+                wanted.setdefault(needed, []).append((name, elf))
+    table, paths = {}, {}
+    for soname, users in sorted(wanted.items()):
+        found = _resolve(soname, users, machine)
+        table[soname] = {"needed_by": sorted({name for name, _ in users})}
+        table[soname]["path_class"] = machine.path_class(*found) if found else ABSENT
+        table[soname]["os_package"] = ABSENT
+        if found:
+            paths[soname] = found[0]
+    owners = os_packages(paths.values())
+    for soname, path in paths.items():
+        table[soname]["os_package"] = owners[path]
+    return table
+
+
+def _resolve(soname, users, machine):
+    """The first place in which any of its users finds it; most have no search path of their own."""
+    tried = set()
+    for _, elf in users:
+        own = (tuple(elf.rpath), tuple(elf.runpath))
+        if own not in tried:
+            tried.add(own)
+            found = machine.search.first(soname, (elf,))
+            if found:
+                return found
+    return None
+
+
+def os_packages(paths, info="/var/lib/dpkg/info"):
+    """Path -> package of dpkg that owns it, absent, or unknown where dpkg is not the manager."""
+    wanted = {}
+    for path in paths:
+        # With /lib a link to /usr/lib, the list may name either.
+        other = path[4:] if path.startswith("/usr/lib") else "/usr" + path
+        for form in (path, other):
+            wanted[b"\n" + os.fsencode(form) + b"\n"] = path
+    try:
+        names = [name for name in os.listdir(info) if name.endswith(".list")]
+    except OSError:
+        why = unknown("no dpkg here; other package managers are not asked")
+        return dict.fromkeys(wanted.values(), why)
+    owners = dict.fromkeys(wanted.values(), ABSENT)
+    names.sort(key=lambda name: not name.startswith(("lib", "zlib", "nvidia", "cuda")))
+    for name in names:
+        if not wanted:
+            break
+        listing = b"\n" + (observe_common.read_bytes(os.path.join(info, name), 8 << 20) or b"")
+        for form in [form for form in wanted if form in listing]:
+            owner = name[: -len(".list")].partition(":")[0]
+            path = wanted.pop(form)
+            owners[path] = owner
+            for twin in [twin for twin, same in wanted.items() if same == path]:
+                del wanted[twin]
+    return owners

@@ -1,0 +1,355 @@
+"""Every distribution on sys.path, from its metadata folder alone, without importing anything.
+
+``importlib.metadata`` is not used: it parses whole METADATA files, hides duplicates, and answers
+None for the name of a broken one. Here a broken folder is a fact like any other.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import re
+import sys
+
+import observe_common
+
+ABSENT, unknown = observe_common.ABSENT, observe_common.unknown
+
+_HEADER = re.compile(r"^(Name|Version|Requires-Dist):[ \t]*(.*?)[ \t]*\r?$", re.MULTILINE)
+_EXTRA = re.compile(r";.*\bextra\b")
+_HEADERS = re.compile(r"include/(?:site/)?(?:python|pypy)\d[\d.]*[a-z]?/")
+_SHARED_LIBRARY = re.compile(r"\.(?:so(?:\.\d+)*|dll|pyd|dylib)$")
+_ELF_NAME = re.compile(r"\.so(?:\.\d+)*$")
+# Written by the installer, different for each: not part of what the wheel holds.
+_BY_INSTALLER = ("INSTALLER", "REQUESTED", "direct_url.json", "RECORD")
+
+
+class Site:
+    """A folder of sys.path that holds distributions."""
+
+    def __init__(self, folder, path_class):
+        self.folder, self.path_class = folder, path_class
+        self.owner = {}  # path below the folder -> name of the distribution that claims it
+        self.entries = {}  # the same -> (hash, size) of that claim
+
+
+class Dist:
+    """One metadata folder that names a distribution."""
+
+    def __init__(self, site, folder, name, version):
+        self.site, self.folder, self.name, self.version = site, folder, name, version
+        self.requires = []
+        self.files = {}  # path below the site folder, as RECORD has it -> (hash, size)
+        self.record = ABSENT
+        self.installer = ABSENT
+        self.tags = ABSENT
+        self.source = unknown("no direct_url.json, and the installer keeps no other note")
+        self.editable = False
+
+    def fact(self):
+        return {
+            "version": observe_common.text_fact(self.version),
+            "record": self.record,
+            "installer": self.installer,
+            "source": self.source,
+            "path_class": "source" if self.editable else self.site.path_class,
+            "tags": self.tags,
+        }
+
+    def libraries(self):
+        """Absolute paths of the shared libraries in RECORD."""
+        return [
+            os.path.normpath(os.path.join(self.site.folder, path))
+            for path in self.files
+            if ".so" in path and _ELF_NAME.search(path)
+        ]
+
+
+class Packages:
+    """The result of the scan: the copies that win, and what is wrong with the others."""
+
+    def __init__(self):
+        self.sites = []
+        self.dists = {}  # normalised name -> Dist that import finds first
+        self.duplicates = {}
+        self.broken = []
+        self.contested = {}
+
+    def claim_of(self, path):
+        """(name of the distribution whose RECORD claims a path, the size it says), or None."""
+        for site in self.sites:
+            if path.startswith(site.folder + os.sep):
+                below = path[len(site.folder) + 1 :].replace(os.sep, "/")
+                if below in site.owner:
+                    return site.owner[below], site.entries[below][1]
+        return None
+
+
+def normalised(name):
+    """PEP 503."""
+    return re.sub(r"[-_.]+", "-", name).lower()
+
+
+def scan(folders):
+    """All distributions of these folders (realpath, path class), in the order of sys.path."""
+    found = Packages()
+    for folder, path_class in folders:
+        site = Site(folder, path_class)
+        dists = sorted(_read_site(site, found.broken), key=lambda dist: dist.folder)
+        if not dists:
+            continue
+        found.sites.append(site)
+        for dist in dists:
+            _claim(found, dist)
+            first = found.dists.setdefault(dist.name, dist)
+            if first is not dist:
+                versions = found.duplicates.setdefault(dist.name, [first.version])
+                versions.append(dist.version)
+    return found
+
+
+def _read_site(site, broken):
+    try:
+        entries = list(os.scandir(site.folder))
+    except OSError:
+        return
+    for entry in entries:
+        name = entry.name
+        if name.endswith((".dist-info", ".egg-info")) or (
+            name.endswith(".egg") and os.path.isdir(os.path.join(entry.path, "EGG-INFO"))
+        ):
+            try:
+                yield _read_dist(site, entry)
+            except _BrokenError as error:
+                broken.append({"folder": observe_common.text_fact(name), "reason": str(error)})
+            except Exception as error:
+                reason = "%s while reading it" % type(error).__name__
+                broken.append({"folder": observe_common.text_fact(name), "reason": reason})
+
+
+class _BrokenError(Exception):
+    """Why a metadata folder names no usable distribution."""
+
+
+def _read_dist(site, entry):
+    if entry.name.startswith("~"):
+        raise _BrokenError("left over from an uninstall that pip did not finish")
+    folder = os.path.join(entry.path, "EGG-INFO") if entry.name.endswith(".egg") else entry.path
+    fields, requires = _headers(folder)
+    missing = [key for key in ("Name", "Version") if not fields.get(key)]
+    if missing:
+        raise _BrokenError("its metadata has no %s" % " and no ".join(missing))
+    if not re.match(r"^[A-Za-z0-9][A-Za-z0-9._\-]*$", fields["Name"]):
+        raise _BrokenError("its metadata has no valid name")
+    dist = Dist(site, entry.name, normalised(fields["Name"]), fields["Version"])
+    dist.requires = requires
+    if os.path.isdir(folder):
+        _read_installation(dist, folder)
+    return dist
+
+
+def _headers(folder):
+    """Name and version, and the requirements that need no extra."""
+    if os.path.isfile(folder):  # distutils: the .egg-info is the metadata file itself
+        text = _header_block(folder)
+    else:
+        text = _header_block(os.path.join(folder, "METADATA"))
+        if text is None:
+            text = _header_block(os.path.join(folder, "PKG-INFO"))
+    if text is None:
+        if os.path.isdir(folder) and not os.listdir(folder):
+            raise _BrokenError("the folder is empty")
+        raise _BrokenError("it holds no METADATA")
+    fields, requires = {}, []
+    for key, value in _HEADER.findall(text):
+        if key == "Requires-Dist":
+            if not _EXTRA.search(value):
+                requires.append(value)
+        else:
+            fields.setdefault(key, value)
+    old = observe_common.read_text(os.path.join(folder, "requires.txt")) if not requires else None
+    return fields, requires if old is None else _requires_txt(old)
+
+
+def _header_block(path):
+    """The head of a METADATA file up to the empty line: the description below is long."""
+    try:
+        with open(path, "rb") as file:
+            data = b""
+            while len(data) < 1 << 20:
+                chunk = file.read(8192)
+                data += chunk
+                end = re.search(rb"\r?\n\r?\n", data)
+                if end or not chunk:
+                    break
+    except OSError:
+        return None
+    return (data[: end.start()] if end else data).decode("utf-8", "replace")
+
+
+def _requires_txt(text):
+    """setuptools' own form: sections ``[extra]`` and ``[:marker]``."""
+    requires, marker, skip = [], "", False
+    for raw in text.splitlines():
+        line = raw.strip()
+        if line.startswith("["):
+            extra, _, marker = line.strip("[]").partition(":")
+            skip = bool(extra)
+        elif line and not skip:
+            requires.append(line + ("; " + marker if marker else ""))
+    return requires
+
+
+def _read_installation(dist, folder):
+    installer = observe_common.read_text(os.path.join(folder, "INSTALLER"), 1024)
+    if installer is not None and installer.strip():
+        dist.installer = installer.split()[0]
+    wheel = observe_common.read_text(os.path.join(folder, "WHEEL"), 1 << 16)
+    if wheel is not None:
+        dist.tags = sorted(re.findall(r"^Tag:[ \t]*(\S+)", wheel, re.MULTILINE)) or ABSENT
+    _read_source(dist, observe_common.read_text(os.path.join(folder, "direct_url.json"), 1 << 16))
+    record = observe_common.read_bytes(os.path.join(folder, "RECORD"), 64 << 20)
+    if record is not None:
+        dist.files, bad = parse_record(record)
+        if bad:
+            dist.record = unknown("%d lines of RECORD are not path,hash,size" % bad)
+        elif dist.editable:
+            dist.record = unknown("editable: RECORD does not list the code")
+        else:
+            dist.record = record_digest(dist.files)
+
+
+def _read_source(dist, direct_url):
+    if direct_url is None:
+        if dist.installer in ("pip", "uv", "poetry", "pdm"):
+            dist.source = {"kind": "index"}
+        elif dist.installer == "conda":
+            dist.source = {"kind": "conda"}
+        return
+    try:
+        data = json.loads(direct_url)
+        url = observe_common.show_url(data["url"])
+        if data.get("dir_info") is not None:
+            dist.editable = bool(data["dir_info"].get("editable"))
+            dist.source = {"kind": "editable" if dist.editable else "directory", "url": url}
+        elif data.get("vcs_info") is not None:
+            commit = str(data["vcs_info"].get("commit_id", ""))
+            known = re.match(r"^[0-9a-f]{40}(?:[0-9a-f]{24})?$", commit)
+            commit = commit if known else unknown("no full commit id in direct_url.json")
+            dist.source = {"kind": "vcs", "url": url, "commit": commit}
+        else:
+            dist.source = {"kind": "archive", "url": url}
+    except (ValueError, KeyError, TypeError, AttributeError):
+        dist.source = unknown("direct_url.json cannot be read")
+
+
+# --- RECORD -----------------------------------------------------------------------------------
+
+
+def parse_record(data):
+    """({path: (hash, size)}, number of lines that are not of the form path,hash,size)."""
+    files, bad = {}, 0
+    for line in data.decode("utf-8", "surrogateescape").splitlines():
+        if not line:
+            continue
+        parts = line.rsplit(",", 2)
+        if len(parts) != 3:
+            bad += 1
+            continue
+        path = parts[0]
+        if path.startswith('"'):
+            path = path[1:-1].replace('""', '"')
+        files[path] = (parts[1], parts[2])
+    return files, bad
+
+
+def record_digest(files):
+    """sha256 over what the wheel brought: equal through pip, uv and envlock's own assembler.
+
+    One line ``path,hash,size`` for each file, sorted, each ended by a newline. Left out: bytecode,
+    scripts (their first line names the interpreter), and what each installer writes for itself.
+    Paths outside the site folder lose their leading ``../`` and, for headers, the folder that names
+    the interpreter, so that venv, lib64 and dist-packages agree.
+    """
+    lines = []
+    for path, (digest, size) in files.items():
+        if path.endswith(".pyc"):
+            continue
+        plain = path if path[:1] not in "./\\" and "\\" not in path else _plain(path)
+        if plain is None:
+            continue
+        if ".dist-info/" in plain:
+            name = plain.rpartition("/")[2]
+            if name in _BY_INSTALLER or name.startswith("uv_"):
+                continue
+        lines.append("%s,%s,%s\n" % (plain, digest, size))
+    lines.sort()
+    text = "".join(lines).encode("utf-8", "surrogateescape")
+    return "sha256:" + hashlib.sha256(text).hexdigest()
+
+
+def _plain(path):
+    """A RECORD path without the way to the prefix; None for a script."""
+    plain = path.replace("\\", "/")
+    outside = plain.startswith(("../", "/"))
+    while plain.startswith(("../", "./", "/")):
+        plain = plain.partition("/")[2]
+    if outside:
+        folder = plain.rpartition("/")[0].rpartition("/")[2]
+        if folder in ("bin", "Scripts"):
+            return None
+        plain = _HEADERS.sub("include/", plain)
+    return plain
+
+
+def _claim(found, dist):
+    """Enter the distribution's files as its own, and record what another one claims too."""
+    site = dist.site
+    for path in site.owner.keys() & dist.files.keys():
+        other, theirs = site.owner[path], site.entries[path]
+        if path.endswith(".pyc") or other == dist.name:
+            continue
+        if theirs != dist.files[path] or _SHARED_LIBRARY.search(path):
+            names = found.contested.setdefault(observe_common.text_fact(path), [])
+            names.extend(name for name in (other, dist.name) if name not in names)
+            names.sort()
+            if not _on_disk(site, path, dist.files[path]):
+                continue  # the other one's file is there: it stays the owner
+        site.owner[path], site.entries[path] = dist.name, dist.files[path]
+    for path, entry in dist.files.items():
+        if path not in site.owner:
+            site.owner[path], site.entries[path] = dist.name, entry
+
+
+def _on_disk(site, path, entry):
+    """Whether the file that is there has the size this RECORD line claims."""
+    try:
+        return str(os.stat(os.path.join(site.folder, path)).st_size) == entry[1]
+    except OSError:
+        return False
+
+
+# --- conda ------------------------------------------------------------------------------------
+
+
+def conda_packages(prefix=None):
+    """Everything in conda-meta, by conda's own names; absent where there is no conda-meta."""
+    folder = os.path.join(prefix or sys.prefix, "conda-meta")
+    try:
+        names = sorted(os.listdir(folder))
+    except OSError:
+        return ABSENT
+    found = {}
+    for name in names:
+        parts = name[: -len(".json")].rsplit("-", 2) if name.endswith(".json") else ()
+        if len(parts) != 3:
+            continue
+        channel = unknown("conda-meta does not say")
+        head = observe_common.read_text(os.path.join(folder, name), 1 << 13) or ""
+        match = re.search(r'"channel": *"([^"]+)"', head)
+        if match:
+            value = match.group(1)
+            channel = observe_common.show_url(value) if "/" in value else value
+        found[parts[0]] = {"version": parts[1], "build": parts[2], "channel": channel}
+    return found
