@@ -42,19 +42,31 @@ def environment(torch: Any) -> Dict[str, Any]:
     return {
         "torch": str(torch.__version__),
         "isa": cpu_capability(torch),
+        "processor": processor(),
         "libs": libraries(torch),
         "user": user_settings(torch),
         "limits": limits(),
     }
 
 
-def cpu_capability(torch: Any) -> Optional[str]:
-    """``AVX2``, ``AVX512``, ``NEON``, ``DEFAULT``; None where torch does not say."""
+def processor() -> Any:
+    """Vendor, family and model. Not the marketing name, which tells more than is needed."""
+    text = read_text("/proc/cpuinfo") or ""
+    found = []
+    for name in ("vendor_id", "cpu family", "model", "CPU implementer", "CPU part"):
+        match = re.search(r"^%s\s*: (\S+)$" % name, text, re.MULTILINE)
+        if match:
+            found.append(match.group(1))
+    return " ".join(found) or {"unknown": "this system does not say"}
+
+
+def cpu_capability(torch: Any) -> Any:
+    """``AVX2``, ``AVX512``, ``NEON``, ``DEFAULT``."""
     ask = getattr(getattr(torch.backends, "cpu", None), "get_cpu_capability", None)
     if ask is not None:
         return str(ask())
     found = re.search(r"CPU capability usage: (\S+)", torch.__config__.show())
-    return found.group(1) if found else None
+    return found.group(1) if found else {"unknown": "this torch does not say"}
 
 
 def libraries(torch: Any) -> Dict[str, str]:

@@ -1,0 +1,157 @@
+"""What the rules on behaviour share: two records, the tolerances, and what one check comes to."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import sys
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, TypeVar
+
+import envlock.facts
+from envlock.findings import Finding, JsonValue, Severity
+from envlock.lock.behaviour import BehaviourRecord, Measured, RunEnvironment
+from envlock.lock.observation import value_of
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
+
+P = TypeVar("P", bound=Measured)
+T = TypeVar("T")
+
+_LEVELS = (("fail", Severity.ERROR), ("warn", Severity.WARNING), ("info", Severity.INFO))
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Tolerance:
+    """A row of ``facts/tolerances.toml``: limits per column."""
+
+    same: Mapping[str, float]
+    other: Mapping[str, float]
+    source: str
+
+    def judge(self, distance: float, *, same: bool) -> Severity | None:
+        """None inside the limits. A distance that is not a number is outside of all of them."""
+        column = self.same if same else self.other
+        for level, severity in _LEVELS:
+            if level in column and not distance <= column[level]:
+                return severity
+        return None
+
+
+@functools.cache
+def tolerances() -> dict[str, Tolerance]:
+    path = Path(envlock.facts.__file__).with_name("tolerances.toml")
+    rows: dict[str, dict[str, Any]] = tomllib.loads(path.read_text("utf-8"))
+    return {
+        name: Tolerance(same=row["same"], other=row["other"], source=row["source"])
+        for name, row in rows.items()
+    }
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Records:
+    """What was recorded (left), where anything was, and what was measured now (right)."""
+
+    recorded: BehaviourRecord | None
+    measured: BehaviourRecord
+    limits: Mapping[str, Tolerance] = field(default_factory=tolerances)
+
+    def here(self, probe: str, kind: type[P]) -> P | None:
+        """A probe's figures of this environment, where it could run."""
+        found = getattr(self.measured.probes, probe)
+        return found if isinstance(found, kind) else None
+
+    def both(self, probe: str, kind: type[P]) -> tuple[P, P] | None:
+        """A probe's figures on both sides, where both have them."""
+        one = getattr(self.recorded.probes, probe) if self.recorded else None
+        other = self.here(probe, kind)
+        return (one, other) if isinstance(one, kind) and other is not None else None
+
+    @property
+    def same(self) -> bool:
+        """Whether the figures have to be equal: one build on one kind of processor."""
+        if self.recorded is None:
+            return False
+        one, other = _build(self.recorded.env), _build(self.measured.env)
+        return None not in one and one == other
+
+    def subject(self, *parts: str) -> str:
+        return ".".join(("behaviour", self.measured.device_class, *parts))
+
+
+def _build(env: RunEnvironment) -> tuple[object, ...]:
+    """What has to agree for equal bits; None where it is unknown."""
+    processor = value_of(env.gpu) or value_of(env.processor)
+    return (value_of(env.torch), value_of(env.isa), processor, tuple(sorted(env.libs.items())))
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Verdict:
+    """What one comparison or check came to; without a severity it passed."""
+
+    subject: str
+    severity: Severity | None = None
+    message: str = ""
+    hint: str = ""
+    left: JsonValue = None
+    right: JsonValue = None
+    explains: tuple[str, ...] = ()
+    sources: tuple[str, ...] = ()
+    folded: tuple[Finding, ...] = ()
+    details: tuple[tuple[str, JsonValue, JsonValue], ...] = ()
+    """Further evidence: path, value on the left, value on the right."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class BehaviourRule:
+    code: str
+    severity: Severity
+    """The worst it can say."""
+    manual: str
+    run: Callable[[Records], Iterable[Verdict]]
+
+
+def rule(
+    code: str, severity: Severity
+) -> Callable[[Callable[[Records], Iterable[Verdict]]], BehaviourRule]:
+    """The docstring is the manual page: what it means, why, what to do."""
+
+    def register(function: Callable[[Records], Iterable[Verdict]]) -> BehaviourRule:
+        text = inspect.cleandoc(function.__doc__ or "")
+        return BehaviourRule(code=code, severity=severity, manual=text, run=function)
+
+    return register
+
+
+def common(one: Mapping[str, T], other: Mapping[str, T]) -> Iterator[tuple[str, T, T]]:
+    """What both sides have, by name. What one side lacks is listed as unknown elsewhere."""
+    for name in sorted(one.keys() & other.keys()):
+        yield name, one[name], other[name]
+
+
+def relative(left: float, right: float) -> float:
+    """|right - left| / |left|; any difference from zero, infinity or nan is infinite."""
+    if left == right or (left != left and right != right):  # noqa: PLR0124  nan on both sides
+        return 0.0
+    return abs(right - left) / abs(left) if left else float("inf")
+
+
+def percent(left: float, right: float) -> str:
+    """``+5.7 %``, or both numbers where there is no ratio."""
+    if not left:
+        return f"from {left:g} to {right:g}"
+    return f"{100 * (right - left) / left:+.3g} %"
+
+
+def size(count: float) -> str:
+    """Bytes for people: ``18.5 MB``."""
+    for unit in ("B", "kB", "MB"):
+        if abs(count) < 1000:
+            return f"{count:.4g} {unit}"
+        count /= 1000
+    return f"{count:.4g} GB"
