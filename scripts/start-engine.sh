@@ -18,11 +18,12 @@ die() { say "$*"; exit 1; }
 
 answers() { timeout 10 docker -H "unix://$socket" version --format '{{.Server.Version}}' 2>/dev/null; }
 
-# Is the process in a pid file alive, and the program it should be? Pids are given out again.
+# Is the process in a pid file alive, and the program it should be? Pids are given out again, and a
+# killed process that nobody has collected yet still has its name, but no program file.
 alive() {
     [ -s "$1" ] || return 1
     pid=$(cat "$1")
-    [ "$(cat "/proc/$pid/comm" 2>/dev/null)" = "$2" ]
+    [ "$(cat "/proc/$pid/comm" 2>/dev/null)" = "$2" ] && readlink "/proc/$pid/exe" >/dev/null 2>&1
 }
 
 if [ -n "${DOCKER_HOST:-}" ] && [ -z "${ENGINE_SOCKET:-}" ]; then

@@ -86,7 +86,7 @@ def check_url(path: str, url: object, schemes: Iterable[str] = ("https",)) -> No
         raise Fault(path, "not a URL") from None
     plain_git = parts.scheme == "git+ssh" and parts.username == "git" and parts.password is None
     if "@" in parts.netloc and not plain_git:
-        raise Fault(path, "credentials are not allowed: https://****@… (the value is not shown)")
+        raise Fault(path, "credentials are not allowed (the value is not shown)")
     if not host or not _HOST.fullmatch(host):
         raise Fault(path, f"not a host name: {shown(host)}")
     if re.fullmatch(r"[0-9.]+|localhost", host):

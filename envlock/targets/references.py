@@ -88,9 +88,7 @@ def open_target(reference: str, reading: Reading) -> Iterator[Target]:
 def observe_in(target: Target, reading: Reading) -> Observation:
     from envlock.targets.observe import observe  # noqa: PLC0415
 
-    return observe(
-        target, deep=reading.deep, check_files=reading.check_files, progress=reading.progress
-    )
+    return observe(target, deep=reading.deep, check_files=reading.check_files)
 
 
 def read_document(data: bytes, name: str) -> Subject:

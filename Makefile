@@ -1,0 +1,27 @@
+# What people and CI run. Everything a target needs beyond Python and git, it sets up itself.
+.DEFAULT_GOAL := help
+PYTHON ?= python3
+VENV := .venv
+
+help: ## list the targets
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
+
+$(VENV)/ready: pyproject.toml scripts/make-venv.sh
+	sh scripts/make-venv.sh $(PYTHON) $(VENV)
+
+demo: $(VENV)/ready ## capture, build, verify and diff a real environment, then seed faults
+	$(VENV)/bin/python scripts/demo.py
+
+test: $(VENV)/ready ## lint, types and the unit, torch and engine tests; needs at most 30 minutes
+	$(VENV)/bin/python scripts/test.py lint unit torch engine
+
+test-full: $(VENV)/ready ## everything, real CUDA wheels included
+	$(VENV)/bin/python scripts/test.py lint unit torch engine cuda-image gpu
+
+unit: $(VENV)/ready ## lint, types and the tests that need no process and no network
+	$(VENV)/bin/python scripts/test.py lint unit
+
+bench: $(VENV)/ready ## speed, as ratios measured in one run
+	$(VENV)/bin/python -m benchmarks.speed
+
+.PHONY: help demo test test-full unit bench

@@ -1,0 +1,180 @@
+"""Images with one planted fault each, built upon a good one. Demo and engine tests share them."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+SITE = "/opt/env/lib/python3.11/site-packages"
+PYTHON = "/opt/env/bin/python"
+
+_LEAK = """\
+import importlib.abc, importlib.util, sys
+
+kept = []
+
+
+class Finder(importlib.abc.MetaPathFinder):
+    def find_spec(self, name, path, target=None):
+        if name != "torch._tensor":
+            return None
+        sys.meta_path.remove(self)
+        spec = importlib.util.find_spec(name)
+        load = spec.loader.exec_module
+
+        def exec_module(module):
+            load(module)
+            backward = module.Tensor.backward
+
+            def leaking(self, *args, **kwargs):
+                kept.append(self)
+                return backward(self, *args, **kwargs)
+
+            module.Tensor.backward = leaking
+
+        spec.loader.exec_module = exec_module
+        return spec
+
+
+sys.meta_path.insert(0, Finder())
+"""
+"""Keeps every loss with its graph, as a training loop that appends losses does."""
+
+_LEARNING_RATE = """\
+import importlib.abc, importlib.util, sys
+
+
+class Finder(importlib.abc.MetaPathFinder):
+    def find_spec(self, name, path, target=None):
+        if name != "torch.optim.optimizer":
+            return None
+        sys.meta_path.remove(self)
+        spec = importlib.util.find_spec(name)
+        load = spec.loader.exec_module
+
+        def exec_module(module):
+            load(module)
+            init = module.Optimizer.__init__
+
+            def doubled(self, params, defaults):
+                init(self, params, {**defaults, "lr": 2 * defaults["lr"]})
+
+            module.Optimizer.__init__ = doubled
+
+        spec.loader.exec_module = exec_module
+        return spec
+
+
+sys.meta_path.insert(0, Finder())
+"""
+"""Doubles every learning rate, as a changed default in a shared helper does."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Fault:
+    name: str
+    instructions: Sequence[str]
+    files: Mapping[str, str] = field(default_factory=dict)
+    code_family: str
+    """First digits of the code that has to lead."""
+    subject: str
+    """How the leading finding's subject begins."""
+
+    @property
+    def tag(self) -> str:
+        return f"envlock-demo:{self.name}"
+
+    def matches(self, lead: Mapping[str, str]) -> bool:
+        return (
+            lead["severity"] == "error"
+            and lead["code"].startswith(f"EL{self.code_family}")
+            and lead["subject"].startswith(self.subject)
+        )
+
+
+def _install(*requirements: str) -> str:
+    command = '"/c/uv", "pip", "install", "--quiet", "--no-cache", "--no-deps", "--python"'
+    words = ", ".join(f'"{word}"' for word in (PYTHON, *requirements))
+    mounts = "--mount=type=bind,target=/c --mount=type=secret,id=ca"
+    return f"RUN {mounts} [{command}, {words}]"
+
+
+FAULTS = (
+    Fault(
+        name="numpy",
+        instructions=["USER 0:0", "ENV SSL_CERT_FILE=/run/secrets/ca", _install("numpy==2.2.5")],
+        code_family="1",
+        subject="packages.numpy",
+    ),
+    Fault(
+        name="patched-file",
+        files={"functional.py": "raise_never = True\n"},
+        instructions=[f'COPY ["functional.py", "{SITE}/torch/_namedtensor_internals.py"]'],
+        code_family="1",
+        subject="files.altered",
+    ),
+    Fault(
+        name="library-path",
+        instructions=["ENV LD_LIBRARY_PATH=/usr/local/cuda/lib64"],
+        code_family="7",
+        subject="env.LD_LIBRARY_PATH",
+    ),
+    Fault(
+        name="contested",
+        instructions=[
+            "USER 0:0",
+            "ENV SSL_CERT_FILE=/run/secrets/ca",
+            _install("nvidia-nvtx-cu12==12.4.127"),
+            _install("nvidia-nvtx-cu11==11.8.86"),
+        ],
+        code_family="3",
+        subject="contested",
+    ),
+    Fault(
+        name="leak",
+        files={"leak.py": _LEAK, "leak.pth": "import leak\n"},
+        instructions=[f'COPY ["leak.py", "leak.pth", "{SITE}/"]'],
+        code_family="8",
+        subject="behaviour",
+    ),
+    Fault(
+        name="learning-rate",
+        files={"faster.py": _LEARNING_RATE, "faster.pth": "import faster\n"},
+        instructions=[f'COPY ["faster.py", "faster.pth", "{SITE}/"]'],
+        code_family="8",
+        subject="behaviour",
+    ),
+    Fault(
+        name="tf32",
+        instructions=["ENV NVIDIA_TF32_OVERRIDE=1"],
+        code_family="7",
+        subject="env.NVIDIA_TF32_OVERRIDE",
+    ),
+)
+
+
+def build_fault(fault: Fault, good: str, context: Path) -> None:
+    """Build ``fault.tag`` upon the good image; raises when the engine cannot."""
+    from envlock.image.buildkit import find_builder  # noqa: PLC0415
+
+    for name, text in fault.files.items():
+        (context / name).write_text(text)
+    shutil.copyfile(Path(sys.executable).parent / "uv", context / "uv")
+    (context / "uv").chmod(0o755)
+    lines = [f"FROM {good}", *fault.instructions, "USER 10001:10001"]
+    if any("SSL_CERT_FILE" in line for line in lines):
+        lines.append("ENV SSL_CERT_FILE=")
+    (context / "Dockerfile").write_text("\n".join(lines) + "\n")
+    bundle = os.environ.get("SSL_CERT_FILE", "/etc/ssl/certs/ca-certificates.crt")
+    subprocess.run(
+        [*find_builder().command, "--network", "host", "--quiet", "--tag", fault.tag]
+        + ["--secret", f"id=ca,src={bundle}", str(context)],
+        check=True,
+        capture_output=True,
+        env={**os.environ, "DOCKER_BUILDKIT": "1"},
+    )

@@ -1,0 +1,105 @@
+"""Run tiers of tests, set up what each needs, and print what each took.
+
+    python scripts/test.py lint unit torch engine
+
+A tier whose need cannot be met fails; it never skips.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+from environments import CUDA_TORCH, TORCH, ensure_base, ensure_engine, ensure_environment
+
+ROOT = Path(__file__).resolve().parent.parent
+BIN = Path(sys.executable).parent
+
+
+def main() -> int:
+    tiers = sys.argv[1:]
+    unknown = [tier for tier in tiers if tier not in TIERS]
+    if unknown or not tiers:
+        sys.exit(f"tiers are: {', '.join(TIERS)}")
+    times: dict[str, float] = {}
+    failed: list[str] = []
+    for tier in tiers:
+        print(f"== {tier}", flush=True)
+        started = time.monotonic()
+        if not TIERS[tier]():
+            failed.append(tier)
+        times[tier] = time.monotonic() - started
+    for tier, seconds in times.items():
+        print(f"{tier:12} {seconds:7.1f} s  {'FAILED' if tier in failed else 'ok'}")
+    return 1 if failed else 0
+
+
+def lint() -> bool:
+    return all(
+        run([BIN / tool, *arguments])
+        for tool, *arguments in (
+            ("ruff", "check", "."),
+            ("ruff", "format", "--check", "."),
+            ("mypy",),
+        )
+    )
+
+
+def unit() -> bool:
+    return pytest("tests/unit", workers=2)
+
+
+def torch() -> bool:
+    python = ensure_environment(TORCH)
+    return pytest("tests/torch", env={"ENVLOCK_TEST_TORCH_PYTHON": str(python)})
+
+
+def engine() -> bool:
+    ensure_engine()
+    ensure_base()
+    python = ensure_environment(TORCH)
+    return pytest("tests/engine", env={"ENVLOCK_TEST_TORCH_PYTHON": str(python)})
+
+
+def cuda_image() -> bool:
+    ensure_engine()
+    ensure_base()
+    python = ensure_environment(CUDA_TORCH)
+    return pytest("tests/cuda_image", env={"ENVLOCK_TEST_CUDA_TORCH_PYTHON": str(python)})
+
+
+def gpu() -> bool:
+    if shutil.which("nvidia-smi") is None:
+        print("gpu: skipped: this machine has no NVIDIA driver")
+        return True
+    return pytest("tests/gpu")
+
+
+TIERS: Mapping[str, Callable[[], bool]] = {
+    "lint": lint,
+    "unit": unit,
+    "torch": torch,
+    "engine": engine,
+    "cuda-image": cuda_image,
+    "gpu": gpu,
+}
+
+
+def pytest(folder: str, *, env: Mapping[str, str] | None = None, workers: int = 0) -> bool:
+    parallel = ["-n", str(workers)] if workers else []
+    command = [sys.executable, "-m", "pytest", "-q", "--durations=10", *parallel, folder]
+    return run(command, env=env)
+
+
+def run(command: list[str | Path], env: Mapping[str, str] | None = None) -> bool:
+    done = subprocess.run(command, cwd=ROOT, env={**os.environ, **(env or {})}, check=False)
+    return done.returncode == 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
