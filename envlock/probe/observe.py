@@ -16,6 +16,7 @@ import sys
 
 import observe_common
 import observe_elf
+import observe_extensions
 import observe_files
 import observe_frame
 import observe_libraries
@@ -44,11 +45,11 @@ _FLAGS = (
 )
 
 
-def work(arguments):
+def work(arguments: list[str]) -> dict[str, object]:
     """The answer to these arguments: ``--check-files``, ``--memory-in-use``."""
     # Started first, read last: they run beside the rest.
     driver = observe_common.start_function(
-        observe_nvidia.ask_driver, "--memory-in-use" in arguments
+        lambda: observe_nvidia.ask_driver(memory_in_use="--memory-in-use" in arguments)
     )
     compiler = observe_machine.start_compiler()
 
@@ -90,7 +91,7 @@ def work(arguments):
 # --- python -----------------------------------------------------------------------------------
 
 
-def site_folders():
+def site_folders() -> list[tuple[str, str]]:
     """(real folder, path class) of every folder on sys.path, each once, in order."""
     prefixes = [os.path.realpath(p) for p in (sys.prefix, sys.base_prefix)]
     user = os.path.realpath(user_site() or os.devnull)
@@ -106,7 +107,7 @@ def site_folders():
             kind = "user-site"
         elif folder.endswith("dist-packages") and not folder.startswith("/usr/local/"):
             kind = "system"  # where Debian's own packages lie
-        elif folder.startswith(prefixes[0] + os.sep) or folder.startswith("/usr/local/lib/python"):
+        elif folder.startswith((prefixes[0] + os.sep, "/usr/local/lib/python")):
             kind = "wheel"
         elif folder.startswith(prefixes[1] + os.sep):
             kind = "system"  # a venv that sees the site folder of its base
@@ -116,7 +117,7 @@ def site_folders():
     return list(found.items())
 
 
-def user_site():
+def user_site() -> str | None:
     """The user's site folder, if this process searches it."""
     site = sys.modules.get("site")
     if site is None or not getattr(site, "ENABLE_USER_SITE", False):
@@ -125,13 +126,15 @@ def user_site():
     return folder if folder in sys.path else None
 
 
-def _python_path():
+def _python_path() -> list[str]:
     if sys.flags.ignore_environment:
         return []
     return [p for p in os.environ.get("PYTHONPATH", "").split(os.pathsep) if p]
 
 
-def python_facts(folders, packages):
+def python_facts(
+    folders: list[tuple[str, str]], packages: observe_packages.Packages
+) -> dict[str, object]:
     version = sys.version_info
     name = sys.implementation.name
     abi = "cp%d%d%s" % (version[0], version[1], getattr(sys, "abiflags", ""))
@@ -154,18 +157,18 @@ def python_facts(folders, packages):
     }
 
 
-def _pre_release(version):
+def _pre_release(version: sys._version_info) -> str:
     short = {"alpha": "a", "beta": "b", "candidate": "rc", "final": ""}[version[3]]
     return "%s%d" % (short, version[4]) if short else ""
 
 
-def _environment():
+def _environment() -> str:
     if os.path.isdir(os.path.join(sys.prefix, "conda-meta")):
         return "conda"
     return "venv" if sys.prefix != sys.base_prefix else "system"
 
 
-def _flags():
+def _flags() -> dict[str, int]:
     found = {name: int(getattr(sys.flags, name, 0)) for name in _FLAGS}
     found = {name: value for name, value in found.items() if value}
     if not sys.flags.hash_randomization:
@@ -173,14 +176,14 @@ def _flags():
     return found
 
 
-def _below_prefix(folder):
+def _below_prefix(folder: str) -> str | None:
     prefix = os.path.realpath(sys.prefix)
     if not folder.startswith(prefix + os.sep):
         return None
     return folder[len(prefix) + 1 :].replace(os.sep, "/")
 
 
-def markers():
+def markers() -> dict[str, str]:
     """The environment of PEP 508 markers, for the host to evaluate requirements with."""
     system, release, machine = observe_machine.names_of_system()
     version = sys.version_info
@@ -206,13 +209,17 @@ def markers():
 # --- torch and libraries ----------------------------------------------------------------------
 
 
-def make_search():
+def make_search() -> observe_elf.Search | None:
     """ld.so's search for this process; unknown where there is no ELF."""
     elf = observe_elf.read_elf(os.path.realpath(sys.executable or "/proc/self/exe"))
     return observe_elf.Search(elf.kind, os.environ) if elf is not None else None
 
 
-def add_torch(observed, packages, search):
+def add_torch(
+    observed: dict[str, object],
+    packages: observe_packages.Packages,
+    search: observe_elf.Search | None,
+) -> tuple[str, str] | None:
     """torch, its libraries and components; returns the libstdc++ that would be loaded."""
     why = unknown("read on Linux only")
     folder = observe_libraries.torch_folder()
@@ -234,7 +241,7 @@ def add_torch(observed, packages, search):
         return _plain_libstdcxx(packages, search)
     table, to_call = observe_libraries.cuda_libraries(loaded, machine)
     if to_call:
-        child = observe_common.start_function(observe_libraries.call_versions, to_call)
+        child = observe_common.start_function(lambda: observe_libraries.call_versions(to_call))
         answers = observe_common.function_result(child)
         for soname in to_call:
             table[soname]["version"] = answers.get(soname, answers)
@@ -250,24 +257,31 @@ def add_torch(observed, packages, search):
     return (found[0], machine.path_class(*found)) if found else _plain_libstdcxx(packages, search)
 
 
-def _plain_libstdcxx(packages, search):
+def _plain_libstdcxx(
+    packages: observe_packages.Packages, search: observe_elf.Search | None
+) -> tuple[str, str] | None:
     found = search.first("libstdc++.so.6", ()) if search is not None else None
     if found is None:
         return None
     return found[0], observe_libraries.Machine(packages, search).path_class(*found)
 
 
-def add_sonames(observed, packages, search):
+def add_sonames(
+    observed: dict[str, object],
+    packages: observe_packages.Packages,
+    search: observe_elf.Search | None,
+) -> None:
     if search is None:
         observed["sonames"] = unknown("read on Linux only")
         return
-    machine = observe_libraries.Machine(packages, search)
-    observed["sonames"] = guarded(observe_libraries.system_sonames, machine)
+    extensions = observe_extensions.Extensions(observe_libraries.Machine(packages, search))
+    observed["sonames"] = guarded(observe_extensions.system_sonames, extensions)
+    observe_extensions.add_built_for(observed, extensions)
     if all(dist.files for dist in packages.dists.values()):
         observed["exhaustive"].append("sonames")
 
 
-def read_from(observed):
+def read_from(observed: dict[str, object]) -> dict[str, str]:
     """Where the facts that findings quote were read, as kinds of files."""
     found = {
         "python": "the interpreter itself",

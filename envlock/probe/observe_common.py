@@ -12,21 +12,22 @@ import select
 import signal
 import sys
 import time
+from collections.abc import Callable
 
 ABSENT = {"absent": True}
 TEXT_LIMIT = 2048
 LINUX = sys.platform.startswith("linux")
 
 
-def unknown(why):
+def unknown(why: object) -> dict[str, object]:
     return {"unknown": str(why)[:400]}
 
 
-def is_value(fact):
+def is_value(fact: object) -> bool:
     return not (isinstance(fact, dict) and fact.keys() in ({"absent"}, {"unknown"}))
 
 
-def guarded(read, *arguments):
+def guarded(read: Callable[..., object], *arguments: object) -> object:
     """The fact that ``read`` returns; a failure is a reason, never the end of the probe."""
     try:
         return read(*arguments)
@@ -34,13 +35,13 @@ def guarded(read, *arguments):
         return unknown("%s while reading" % type(error).__name__)
 
 
-def read_text(path, limit=1 << 20):
+def read_text(path: str, limit: int = 1 << 20) -> str | None:
     """Text of a small file whatever its encoding; None when it is not there or not readable."""
     data = read_bytes(path, limit)
     return None if data is None else data.decode("utf-8", "replace")
 
 
-def read_bytes(path, limit=1 << 20):
+def read_bytes(path: str, limit: int = 1 << 20) -> bytes | None:
     try:
         with open(path, "rb") as file:
             return file.read(limit)
@@ -48,7 +49,7 @@ def read_bytes(path, limit=1 << 20):
         return None
 
 
-def text_fact(text):
+def text_fact(text: str) -> object:
     """A text as a fact: cut texts would compare as equal, so a long one is unknown."""
     if len(text) > TEXT_LIMIT:
         return unknown("longer than %d characters" % TEXT_LIMIT)
@@ -83,7 +84,7 @@ _ADDRESS = re.compile(
 )
 
 
-def _homes():
+def _homes() -> list[str]:
     homes = [os.environ.get("HOME", ""), os.environ.get("USERPROFILE", "")]
     try:
         import pwd
@@ -97,7 +98,7 @@ def _homes():
 HOMES = _homes()
 
 
-def show_path(path):
+def show_path(path: str) -> str:
     """A path without what names a person: ``~`` for home, ``*`` for any uncommon folder name.
 
     ``/home/ann/thesis/lib`` becomes ``~/*/lib``, ``/apps/cudnn/v8.0/lib64`` stays recognisable as
@@ -115,24 +116,24 @@ def show_path(path):
     return _masked(path)
 
 
-def _places():
+def _places() -> list[tuple[str, str]]:
     """Folders of this process with the name that stands for each, most particular first."""
     places = [(home, "~") for home in HOMES]
-    for prefix, kind in ((sys.prefix, "<prefix>"), (sys.base_prefix, "<base>")):
-        prefix = prefix.replace("\\", "/")
+    for raw, kind in ((sys.prefix, "<prefix>"), (sys.base_prefix, "<base>")):
+        prefix = raw.replace("\\", "/")
         if not _SYSTEM.match(prefix):
             places.append((prefix, kind))
     return sorted(places, key=lambda place: -len(place[0]))
 
 
-def _masked(path):
+def _masked(path: str) -> str:
     return "/".join(
         part if part in ("", "~", ".", "..", "$ORIGIN") or _WORDS.match(part) else "*"
         for part in path.split("/")
     )
 
 
-def show_text(text):
+def show_text(text: str) -> object:
     """A value of a variable with its paths shown as ``show_path`` does, and no ids or addresses."""
     if "://" in text:
         return unknown("holds a URL, which is not recorded")
@@ -145,11 +146,13 @@ def show_text(text):
     return text_fact("".join(parts))
 
 
-_URL = re.compile(r"(?P<scheme>[a-z][a-z0-9+.\-]*)://(?P<host>[^/?#]*)(?P<path>/[^?#]*)?", re.I)
+_URL = re.compile(
+    r"(?P<scheme>[a-z][a-z0-9+.\-]*)://(?P<host>[^/?#]*)(?P<path>/[^?#]*)?", re.IGNORECASE
+)
 _FRAGMENT = re.compile(r"#(?P<kept>(?:sha256=[0-9a-f]{64}|subdirectory=[\w./\-]+|egg=[\w.\-]+))")
 
 
-def show_url(url):
+def show_url(url: str) -> object:
     """A URL without user, password, query and token; a local one is not shown.
 
     What does not parse as scheme://host/... is not recorded at all: ``https:/user:secret@host`` has
@@ -169,7 +172,7 @@ def show_url(url):
     return text_fact("%s://%s%s%s" % (found.group("scheme"), host, path, suffix))
 
 
-def url_host(url):
+def url_host(url: str) -> str | None:
     """The host name alone, or None: for index URLs nothing more is recorded."""
     found = _URL.match(url.strip())
     if not found or found.group("scheme").lower() == "file":
@@ -187,11 +190,11 @@ def url_host(url):
 class Child:
     """A function in a forked process, or a program, whose output is read later, within a limit."""
 
-    def __init__(self, pid, pipe, limit_s):
+    def __init__(self, pid: int, pipe: int, limit_s: float) -> None:
         self.pid, self.pipe = pid, pipe
         self.deadline = time.monotonic() + limit_s
 
-    def output(self):
+    def output(self) -> tuple[bytes | None, str | None]:
         """(bytes, None) or (None, reason)."""
         chunks = []
         try:
@@ -213,11 +216,10 @@ class Child:
         return b"".join(chunks), None
 
 
-def start_function(function, *arguments, **options):
+def start_function(function: Callable[[], object], limit_s: int = 10) -> object:
     """Run ``function`` in a fork; ``function_result`` gives what it returned."""
-    limit_s = options.get("limit_s", 10)
     if not hasattr(os, "fork"):
-        return guarded(function, *arguments)
+        return guarded(function)
     ours, theirs = os.pipe()
     pid = os.fork()
     if pid:
@@ -228,14 +230,14 @@ def start_function(function, *arguments, **options):
         for stream in (0, 1, 2):
             os.dup2(quiet, stream)
         signal.alarm(limit_s + 1)  # should the parent be gone
-        result = json.dumps(guarded(function, *arguments)).encode("ascii")
+        result = json.dumps(guarded(function)).encode("ascii")
         while result:
             result = result[os.write(theirs, result) :]
     finally:
         os._exit(0)
 
 
-def function_result(child):
+def function_result(child: object) -> object:
     """What the function returned, or an unknown with the reason."""
     if not isinstance(child, Child):
         return child
@@ -248,7 +250,7 @@ def function_result(child):
         return unknown("the child process gave no answer")
 
 
-def start_program(argv, limit_s=5):
+def start_program(argv: list[str], limit_s: float = 5) -> Child | None:
     """Start a program with its output in a pipe; None where that is not possible."""
     if not hasattr(os, "posix_spawn"):
         return None
@@ -270,13 +272,13 @@ def start_program(argv, limit_s=5):
     return Child(pid, ours, limit_s)
 
 
-def program_output(child):
+def program_output(child: object) -> str | None:
     """Text that a started program printed, or None."""
     data = child.output()[0] if child is not None else None
     return None if data is None else data.decode("utf-8", "replace")
 
 
-def find_program(name):
+def find_program(name: str) -> str | None:
     for folder in os.environ.get("PATH", "").split(os.pathsep):
         path = os.path.join(folder, name)
         if folder and os.access(path, os.X_OK) and os.path.isfile(path):

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import struct
+from collections.abc import Iterator, Mapping, Sequence
 
 _CACHE_MAGIC = b"glibc-ld.so.cache1.1"
 _PT_LOAD, _PT_DYNAMIC = 1, 2
@@ -28,13 +29,13 @@ class Elf:
 
     __slots__ = ("kind", "needed", "path", "rpath", "runpath", "soname", "strings")
 
-    def __init__(self, path, kind):
+    def __init__(self, path: str, kind: tuple[int, int]) -> None:
         self.path, self.kind = path, kind
         self.needed, self.rpath, self.runpath, self.soname = [], [], [], None
         self.strings = (0, 0)  # offset and size of the string table in the file
 
 
-def read_elf(path):
+def read_elf(path: str) -> Elf | None:
     """The dynamic section, or None for what is not an ELF file of this form or cannot be read."""
     try:
         handle = os.open(path, os.O_RDONLY)
@@ -48,7 +49,7 @@ def read_elf(path):
         os.close(handle)
 
 
-def _parse(handle, path):
+def _parse(handle: int, path: str) -> Elf | None:
     head = os.pread(handle, 4096, 0)
     if head[:4] != b"\x7fELF":
         return None
@@ -79,7 +80,9 @@ def _parse(handle, path):
     return elf
 
 
-def _fill(elf, handle, entries, loads):
+def _fill(
+    elf: Elf, handle: int, entries: list[tuple[int, int]], loads: list[tuple[int, int, int]]
+) -> None:
     tags = dict(reversed(entries))
     address = tags[_STRTAB]
     base = next(
@@ -88,7 +91,7 @@ def _fill(elf, handle, entries, loads):
     elf.strings = (base, tags.get(_STRSZ, 0))
     small = os.pread(handle, tags[_STRSZ], base) if tags.get(_STRSZ, 1 << 30) <= 1 << 15 else None
 
-    def text(at):
+    def text(at: int) -> str:
         data = small[at:] if small is not None else os.pread(handle, 4096, base + at)
         return os.fsdecode(data[: data.index(b"\0")])
 
@@ -104,7 +107,7 @@ def _fill(elf, handle, entries, loads):
             setattr(elf, "rpath" if tag == _RPATH else "runpath", folders)
 
 
-def _expand(folder, elf):
+def _expand(folder: str, elf: Elf) -> str:
     origin = os.path.dirname(elf.path)
     multiarch = "lib/" + _MULTIARCH.get(elf.kind[1], "?")
     lib = multiarch if os.path.isdir("/" + multiarch) else "lib64"
@@ -113,7 +116,7 @@ def _expand(folder, elf):
     return os.path.normpath(folder)
 
 
-def string_table(elf, limit=4 << 20):
+def string_table(elf: Elf, limit: int = 4 << 20) -> bytes:
     """The bytes of the dynamic string table: names of symbols and of symbol versions."""
     with open(elf.path, "rb") as file:
         file.seek(elf.strings[0])
@@ -123,7 +126,9 @@ def string_table(elf, limit=4 << 20):
 class Search:
     """What ld.so would find in a process started with this environment."""
 
-    def __init__(self, kind, environ, cache="/etc/ld.so.cache"):
+    def __init__(
+        self, kind: tuple[int, int], environ: Mapping[str, str], cache: str = "/etc/ld.so.cache"
+    ) -> None:
         self.kind = kind
         raw = environ.get("LD_LIBRARY_PATH", "").replace(";", ":")
         # An empty element means the working folder: not the one this probe runs in.
@@ -133,17 +138,17 @@ class Search:
         self._elfs = {}
         self.default = _default_folders(kind)
 
-    def elf(self, path):
+    def elf(self, path: str) -> Elf | None:
         if path not in self._elfs:
             self._elfs[path] = read_elf(path)
         return self._elfs[path]
 
-    def cached(self, name):
+    def cached(self, name: str) -> list[str]:
         if self._cache is None:
             self._cache = read_cache(self.cache_path)
         return self._cache.get(name, [])
 
-    def places(self, name, chain):
+    def places(self, name: str, chain: Sequence[Elf]) -> list[tuple[str, str]]:
         """(path, how) in search order, whether the file exists or not.
 
         ``chain`` holds the object that needs ``name``, the one that loaded it, and so on.
@@ -162,7 +167,7 @@ class Search:
         found += [(os.path.join(f, name), "system") for f in self.default]
         return found
 
-    def matches(self, name, chain):
+    def matches(self, name: str, chain: Sequence[Elf]) -> Iterator[tuple[str, str]]:
         """The files that exist and fit this process, each once, in search order."""
         seen = set()
         for path, how in self.places(name, chain):
@@ -174,21 +179,21 @@ class Search:
             if elf is not None and elf.kind == self.kind:
                 yield path, how
 
-    def first(self, name, chain):
+    def first(self, name: str, chain: Sequence[Elf]) -> tuple[str, str] | None:
         return next(self.matches(name, chain), None)
 
 
 class Loaded:
     """The libraries of one process, in the order in which ld.so would map them."""
 
-    def __init__(self, search):
+    def __init__(self, search: Search) -> None:
         self.search = search
         self.by_name = {}  # every name it can be asked by -> (path, how)
         self.chains = {}  # path -> the objects that lead to it
         self.needed_as = {}  # name in a DT_NEEDED -> chain of the first that needs it
         self.missing = []
 
-    def load(self, path, how, chain=()):
+    def load(self, path: str, how: str, chain: Sequence[Elf] = ()) -> None:
         """Map a file and, breadth first, whatever it needs."""
         queue = [(path, how, tuple(chain))]
         while queue:
@@ -213,7 +218,7 @@ class Loaded:
                 queue.append((found[0], found[1], chain))
 
 
-def read_cache(path):
+def read_cache(path: str) -> dict[str, list[str]]:
     """Name -> paths of the loader's cache (the format of glibc 2.2 and newer), in its order."""
     found = {}
     try:
@@ -236,8 +241,8 @@ def read_cache(path):
     return found
 
 
-def _default_folders(kind):
+def _default_folders(kind: tuple[int, int]) -> list[str]:
     multiarch = _MULTIARCH.get(kind[1]) if kind[0] == 2 else None
     folders = ["/lib/" + multiarch, "/usr/lib/" + multiarch] if multiarch else []
     folders += ["/lib64", "/usr/lib64"] if kind[0] == 2 else []
-    return folders + ["/lib", "/usr/lib"]
+    return [*folders, "/lib", "/usr/lib"]

@@ -10,13 +10,14 @@ import sys
 import threading
 
 import observe_common
+import observe_packages
 
 _ALGORITHMS = ("sha256", "sha384", "sha512")
 _CHUNK = 1 << 20
 _REPORT_S = 0.2
 
 
-def check_files(packages):
+def check_files(packages: observe_packages.Packages) -> dict[str, object]:
     """FileCheck for every hashed line of every RECORD that was read."""
     claims = {}  # path -> [(distribution, path as in RECORD, hash)]
     for dist in packages.dists.values():
@@ -40,7 +41,7 @@ def check_files(packages):
     return check
 
 
-def _hash_all(claims):
+def _hash_all(claims: dict[str, list[tuple[str, str, str]]]) -> dict[str, set[str] | None]:
     """Path -> the hashes found in it, as RECORD writes them; None for what cannot be read."""
     jobs, results, done = queue.Queue(), {}, [0]
     sized = sorted(claims, key=_size, reverse=True)  # a big file last would leave cores idle
@@ -48,7 +49,7 @@ def _hash_all(claims):
     for path in sized:
         jobs.put(path)
 
-    def work():
+    def work() -> None:
         buffer = memoryview(bytearray(_CHUNK))
         while True:
             try:
@@ -70,14 +71,14 @@ def _hash_all(claims):
     return results
 
 
-def _size(path):
+def _size(path: str) -> int:
     try:
         return os.stat(path).st_size
     except OSError:
         return 0
 
 
-def _hash_file(path, names, buffer, done):
+def _hash_file(path: str, names: set[str], buffer: memoryview, done: list[int]) -> set[str] | None:
     """hashlib and reading release the interpreter's lock, so threads use all cores."""
     hashes = [hashlib.new(name) for name in sorted(names)]
     try:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import os
 import sys
+from collections.abc import Callable
 
 SCHEMA = "envlock-probe/1"
 
@@ -16,12 +17,21 @@ SCHEMA = "envlock-probe/1"
 class KnownError(Exception):
     """A failure that the probe understands; the host shows it and does not call it a crash."""
 
-    def __init__(self, kind, message, hint=None):
+    def __init__(self, kind: str, message: str, hint: str | None = None) -> None:
         Exception.__init__(self, message)
         self.kind, self.message, self.hint = kind, message, hint
 
 
-def answer(probe, work):
+def refuse_old_python() -> None:
+    if sys.version_info < (3, 8):
+        raise KnownError(
+            "python-too-old",
+            "this is Python %d.%d, and the probe needs 3.8" % sys.version_info[:2],
+            "name another interpreter with --python",
+        )
+
+
+def answer(probe: str, work: Callable[[list[str]], dict[str, object]]) -> None:
     """Call ``work(arguments)`` and print what it returns; ends the process.
 
     The process ends without clean-up: a torch that crashes on the way out, or a start-up file that
@@ -34,12 +44,7 @@ def answer(probe, work):
     os.dup2(2, 1)
     reply = {"schema": SCHEMA, "probe": probe}
     try:
-        if sys.version_info < (3, 8):
-            raise KnownError(
-                "python-too-old",
-                "this is Python %d.%d, and the probe needs 3.8" % sys.version_info[:2],
-                "name another interpreter with --python",
-            )
+        refuse_old_python()
         reply.update(work(arguments), result="ok")
     except KnownError as error:
         reply.update(result="error", kind=error.kind, message=error.message, hint=error.hint)

@@ -9,9 +9,12 @@ from __future__ import annotations
 import os
 import re
 import sys
+from collections.abc import Iterator
+from types import ModuleType
 
 import observe_common
 import observe_elf
+import observe_packages
 
 ABSENT, unknown = observe_common.ABSENT, observe_common.unknown
 
@@ -25,10 +28,6 @@ _CUDA = re.compile(
 # Opened at run time: when a kernel is compiled, when a matrix is solved.
 _LAZY = ("libcaffe2_nvrtc.so", "libtorch_cuda_linalg.so")
 
-# Part of glibc, whose version stands in ``system.glibc``: they say nothing more.
-_GLIBC = re.compile(
-    r"^(?:ld-linux|ld64|ld-musl|lib(?:c|m|dl|pthread|rt|util|resolv|nsl|crypt|mvec)\.)"
-)
 _VERSION_LINE = re.compile(
     r"^(\w+)(?:[ \t]*:[^=\n]*)?[ \t]*=[ \t]*(?:'([^'\n]*)'|\"([^\"\n]*)\"|(None|True|False))[ \t]*$",
     re.MULTILINE,
@@ -38,7 +37,7 @@ _VERSION_LINE = re.compile(
 # --- torch ------------------------------------------------------------------------------------
 
 
-def torch_folder(path=None):
+def torch_folder(path: list[str] | None = None) -> str | None:
     """The torch package that import would take, or None."""
     for folder in sys.path if path is None else path:
         found = os.path.join(folder, "torch")
@@ -47,7 +46,7 @@ def torch_folder(path=None):
     return None
 
 
-def torch_facts(folder, path_class):
+def torch_facts(folder: str, path_class: str) -> dict[str, object]:
     """The build of a torch package, from its ``version.py`` read as text."""
     text = observe_common.read_text(os.path.join(folder, "version.py"))
     if text is None:
@@ -58,7 +57,7 @@ def torch_facts(folder, path_class):
         values[name] = {"None": None, "True": True, "False": False}.get(word, single or double)
     missing = unknown("torch/version.py does not say")
 
-    def fact(name):
+    def fact(name: str) -> object:
         if name not in values:
             return missing
         return ABSENT if values[name] is None else values[name]
@@ -79,7 +78,7 @@ def torch_facts(folder, path_class):
     }
 
 
-def _build(values, local):
+def _build(values: dict[str, object], local: str) -> object:
     if values.get("cuda"):
         return "cuda"
     if values.get("hip"):
@@ -91,7 +90,7 @@ def _build(values, local):
     return "mps" if sys.platform == "darwin" and os.uname().machine == "arm64" else "cpu"
 
 
-def _cxx11_abi(folder):
+def _cxx11_abi(folder: str) -> object:
     """From the CMake file that extensions are built with, else from the names in libc10."""
     config = os.path.join(folder, "share", "cmake", "Torch", "TorchConfig.cmake")
     found = re.search(r"_GLIBCXX_USE_CXX11_ABI=([01])", observe_common.read_text(config) or "")
@@ -111,11 +110,11 @@ def _cxx11_abi(folder):
 class Machine:
     """What the classification of a path needs to know."""
 
-    def __init__(self, packages, search):
+    def __init__(self, packages: observe_packages.Packages, search: observe_elf.Search) -> None:
         self.packages, self.search = packages, search
         self.cuda_home = os.environ.get("CUDA_HOME") or os.environ.get("CUDA_PATH") or ""
 
-    def path_class(self, path, how):
+    def path_class(self, path: str, how: str) -> str:
         """By place first: an LD_LIBRARY_PATH that leads back into the environment is harmless."""
         for site in self.packages.sites:
             if path.startswith(site.folder + os.sep):
@@ -124,7 +123,7 @@ class Machine:
             return how
         if path.startswith("/usr/lib/wsl/"):
             return "wsl"
-        if path.startswith(sys.prefix + os.sep) or path.startswith(sys.base_prefix + os.sep):
+        if path.startswith((sys.prefix + os.sep, sys.base_prefix + os.sep)):
             for prefix in (sys.prefix, sys.base_prefix):
                 if os.path.isdir(os.path.join(prefix, "conda-meta")):
                     return "conda"
@@ -135,7 +134,7 @@ class Machine:
         return "system" if how == "system" or path.startswith(("/usr/", "/lib")) else "other"
 
 
-def load_torch(folder, search):
+def load_torch(folder: str, search: observe_elf.Search) -> observe_elf.Loaded:
     """The libraries of a process after ``import torch``, in ld.so's order, without starting it."""
     loaded = observe_elf.Loaded(search)
     for name in os.environ.get("LD_PRELOAD", "").replace(" ", ":").split(":"):
@@ -159,7 +158,7 @@ def load_torch(folder, search):
     return loaded
 
 
-def _preload_as_torch(loaded):
+def _preload_as_torch(loaded: observe_elf.Loaded) -> None:
     """What the loader does not find, torch looks for as ``nvidia/*/lib`` on sys.path."""
     for name in [name for name in loaded.missing if _CUDA.match(name)]:
         for path in _nvidia_copies(name):
@@ -168,7 +167,7 @@ def _preload_as_torch(loaded):
             break
 
 
-def _nvidia_copies(name):
+def _nvidia_copies(name: str) -> Iterator[str]:
     for folder in sys.path:
         nvidia = os.path.join(folder, "nvidia")
         if folder and os.path.isdir(nvidia):
@@ -178,7 +177,7 @@ def _nvidia_copies(name):
                     yield path
 
 
-def _open_cudnn_parts(loaded):
+def _open_cudnn_parts(loaded: observe_elf.Loaded) -> None:
     """libcudnn opens its parts by name; they must come from one release, and may not."""
     for name, (path, _) in sorted(loaded.by_name.items()):
         found = re.match(r"^libcudnn(\.so\.\d+)$", name)
@@ -194,7 +193,9 @@ def _open_cudnn_parts(loaded):
                 loaded.load(first[0], first[1], loaded.chains.get(path, ()))
 
 
-def cuda_libraries(loaded, machine):
+def cuda_libraries(
+    loaded: observe_elf.Loaded, machine: Machine
+) -> tuple[dict[str, dict[str, object]], dict[str, str]]:
     """Soname -> Library, and the paths whose version only a call can tell."""
     table, to_call = {}, {}
     for name in sorted(set(loaded.needed_as) | set(loaded.by_name)):
@@ -213,7 +214,7 @@ def cuda_libraries(loaded, machine):
     return table, to_call
 
 
-def describe_library(path, how, machine):
+def describe_library(path: str, how: str, machine: Machine) -> dict[str, object]:
     # uv may install links into its cache: then only the link lies where RECORD says.
     real = os.path.realpath(path)
     claim = machine.packages.claim_of(os.path.normpath(path)) or machine.packages.claim_of(real)
@@ -230,7 +231,9 @@ def describe_library(path, how, machine):
     }
 
 
-def _shadowed(name, winner, loaded, machine):
+def _shadowed(
+    name: str, winner: str, loaded: observe_elf.Loaded, machine: Machine
+) -> list[dict[str, object]]:
     """Further copies: those the search would come to next, then those of other distributions."""
     others, seen = [], {os.path.realpath(winner)}
     candidates = list(loaded.search.matches(name, loaded.needed_as[name]))
@@ -246,7 +249,7 @@ def _shadowed(name, winner, loaded, machine):
 # --- asking a library for its version, in a child ---------------------------------------------
 
 
-def call_versions(paths):
+def call_versions(paths: dict[str, str]) -> dict[str, object]:
     """Soname -> version, by calling the libraries: only ever in a child process."""
     import ctypes
 
@@ -261,7 +264,7 @@ def call_versions(paths):
     return answers
 
 
-def _called(soname, library, ctypes):
+def _called(soname: str, library: object, ctypes: ModuleType) -> object:
     number = ctypes.c_int()
     if soname.startswith("libcudnn.so"):
         library.cudnnGetVersion.restype = ctypes.c_size_t
@@ -282,13 +285,15 @@ def _called(soname, library, ctypes):
     return unknown("neither its owner nor its name tells, and it has no call for it")
 
 
-def packed_version(number):
+def packed_version(number: int) -> str:
     """cuDNN up to 8 and NCCL up to 2.8 pack 8902 for 8.9.2; later ones 90100 for 9.1.0."""
     major = 1000 if number < 10000 else 10000
     return "%d.%d.%d" % (number // major, number % major // 100, number % 100)
 
 
-def component(table, pattern, parts=None):
+def component(
+    table: dict[str, dict[str, object]], pattern: str, parts: int | None = None
+) -> object:
     """cuDNN, NCCL or cuBLAS as one fact, from the table of libraries."""
     for soname in sorted(table):
         if re.match(pattern, soname):
@@ -297,77 +302,3 @@ def component(table, pattern, parts=None):
                 version = ".".join(version.split(".")[:parts])
             return {"loaded": version, "path_class": table[soname]["path_class"]}
     return ABSENT
-
-
-# --- libraries from outside the environment ---------------------------------------------------
-
-
-def system_sonames(machine):
-    """Soname -> Soname for what extension modules need and no distribution brings."""
-    provided, wanted = set(), {}
-    elfs = []
-    for dist in machine.packages.dists.values():
-        for path in dist.libraries():
-            provided.add(os.path.basename(path))
-            elf = machine.search.elf(path)
-            if elf is not None and elf.kind == machine.search.kind:
-                elfs.append((dist.name, elf))
-                if elf.soname:
-                    provided.add(elf.soname)
-    for name, elf in elfs:
-        for needed in elf.needed:
-            if needed not in provided and not _GLIBC.match(needed):
-                wanted.setdefault(needed, []).append((name, elf))
-    table, paths = {}, {}
-    for soname, users in sorted(wanted.items()):
-        found = _resolve(soname, users, machine)
-        table[soname] = {"needed_by": sorted({name for name, _ in users})}
-        table[soname]["path_class"] = machine.path_class(*found) if found else ABSENT
-        table[soname]["os_package"] = ABSENT
-        if found:
-            paths[soname] = found[0]
-    owners = os_packages(paths.values())
-    for soname, path in paths.items():
-        table[soname]["os_package"] = owners[path]
-    return table
-
-
-def _resolve(soname, users, machine):
-    """The first place in which any of its users finds it; most have no search path of their own."""
-    tried = set()
-    for _, elf in users:
-        own = (tuple(elf.rpath), tuple(elf.runpath))
-        if own not in tried:
-            tried.add(own)
-            found = machine.search.first(soname, (elf,))
-            if found:
-                return found
-    return None
-
-
-def os_packages(paths, info="/var/lib/dpkg/info"):
-    """Path -> package of dpkg that owns it, absent, or unknown where dpkg is not the manager."""
-    wanted = {}
-    for path in paths:
-        # With /lib a link to /usr/lib, the list may name either.
-        other = path[4:] if path.startswith("/usr/lib") else "/usr" + path
-        for form in (path, other):
-            wanted[b"\n" + os.fsencode(form) + b"\n"] = path
-    try:
-        names = [name for name in os.listdir(info) if name.endswith(".list")]
-    except OSError:
-        why = unknown("no dpkg here; other package managers are not asked")
-        return dict.fromkeys(wanted.values(), why)
-    owners = dict.fromkeys(wanted.values(), ABSENT)
-    names.sort(key=lambda name: not name.startswith(("lib", "zlib", "nvidia", "cuda")))
-    for name in names:
-        if not wanted:
-            break
-        listing = b"\n" + (observe_common.read_bytes(os.path.join(info, name), 8 << 20) or b"")
-        for form in [form for form in wanted if form in listing]:
-            owner = name[: -len(".list")].partition(":")[0]
-            path = wanted.pop(form)
-            owners[path] = owner
-            for twin in [twin for twin, same in wanted.items() if same == path]:
-                del wanted[twin]
-    return owners

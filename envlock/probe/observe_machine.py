@@ -17,7 +17,7 @@ NOT_LINUX = "read on Linux only"
 # --- system -----------------------------------------------------------------------------------
 
 
-def system_facts(libstdcxx):
+def system_facts(libstdcxx: tuple[str, str] | None) -> dict[str, object]:
     """``libstdcxx`` is (path, path class) of the one that would be loaded, or None."""
     system, kernel, arch = names_of_system()
     guarded = observe_common.guarded
@@ -36,10 +36,11 @@ def system_facts(libstdcxx):
         "cores": guarded(_cores),
         "memory_bytes": guarded(_memory),
         "container": guarded(_container),
+        "container_toolkit": guarded(_container_toolkit),
     }
 
 
-def names_of_system():
+def names_of_system() -> tuple[str, str, str]:
     """(system, release, machine); the host name beside them is never read."""
     if hasattr(os, "uname"):  # platform.uname starts a program on Python 3.8
         names = os.uname()
@@ -49,11 +50,11 @@ def names_of_system():
     return platform.system().lower(), platform.release(), platform.machine()
 
 
-def _linux(fact):
+def _linux(fact: object) -> object:
     return fact if observe_common.LINUX else unknown(NOT_LINUX)
 
 
-def _distribution():
+def _distribution() -> object:
     if not observe_common.LINUX:
         import platform
 
@@ -62,13 +63,13 @@ def _distribution():
     for path in ("/etc/os-release", "/usr/lib/os-release"):
         text = observe_common.read_text(path, 1 << 16)
         if text is not None:
-            fields = dict(re.findall(r"^(ID|VERSION_ID)=[\"']?([^\"'\n]*)", text, re.M))
+            fields = dict(re.findall(r"^(ID|VERSION_ID)=[\"']?([^\"'\n]*)", text, re.MULTILINE))
             name = " ".join(fields[k] for k in ("ID", "VERSION_ID") if fields.get(k))
             return observe_common.text_fact(name) if name else unknown("os-release has no ID")
     return unknown("no os-release")
 
 
-def _glibc():
+def _glibc() -> object:
     if not observe_common.LINUX:
         return ABSENT
     try:
@@ -78,7 +79,7 @@ def _glibc():
     return text.split()[-1] if text.startswith("glibc") else ABSENT
 
 
-def _glibcxx(libstdcxx):
+def _glibcxx(libstdcxx: tuple[str, str] | None) -> object:
     if libstdcxx is None:
         return _linux(ABSENT)
     names = observe_elf.string_table(observe_elf.read_elf(libstdcxx[0]))
@@ -87,20 +88,20 @@ def _glibcxx(libstdcxx):
     return ".".join(str(part) for part in max(numbers))
 
 
-def _cpu(cpuinfo):
+def _cpu(cpuinfo: str) -> object:
     if not observe_common.LINUX:
         import platform
 
         return platform.processor() or unknown("the system does not tell")
-    found = re.search(r"^(?:model name|Model)\s*: *(.+?) *$", cpuinfo, re.M)
+    found = re.search(r"^(?:model name|Model)\s*: *(.+?) *$", cpuinfo, re.MULTILINE)
     return found.group(1) if found else unknown("/proc/cpuinfo does not name it")
 
 
-def _cpu_capability(cpuinfo, machine):
+def _cpu_capability(cpuinfo: str, machine: str) -> object:
     """The kernel set that torch would choose from what the CPU supports."""
     if not observe_common.LINUX:
         return "NEON" if machine == "arm64" else unknown(NOT_LINUX)
-    found = re.search(r"^(?:flags|Features)\s*: *(.+)$", cpuinfo, re.M)
+    found = re.search(r"^(?:flags|Features)\s*: *(.+)$", cpuinfo, re.MULTILINE)
     if not found:
         return unknown("/proc/cpuinfo lists no flags")
     flags = set(found.group(1).split())
@@ -111,23 +112,23 @@ def _cpu_capability(cpuinfo, machine):
     return "AVX2" if {"avx2", "fma"} <= flags else "default"
 
 
-def _cores():
+def _cores() -> object:
     """Those this process may run on: fewer than the machine has, under a CPU set."""
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or unknown("the system does not tell")
 
 
-def _memory():
+def _memory() -> object:
     text = observe_common.read_text("/proc/meminfo", 4096)
     if text is not None:
-        return int(re.search(r"^MemTotal:\s*(\d+) kB", text, re.M).group(1)) * 1024
+        return int(re.search(r"^MemTotal:\s*(\d+) kB", text, re.MULTILINE).group(1)) * 1024
     if hasattr(os, "sysconf") and "SC_PHYS_PAGES" in os.sysconf_names:
         return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     return unknown(NOT_LINUX)
 
 
-def _container():
+def _container() -> object:
     if not observe_common.LINUX:
         return ABSENT
     if os.environ.get("KUBERNETES_SERVICE_HOST"):
@@ -145,10 +146,23 @@ def _container():
     return ABSENT
 
 
+def _container_toolkit() -> object:
+    """NVIDIA's, without which no container of this machine's engine sees a GPU."""
+    engines = ("docker", "podman", "containerd", "nerdctl")
+    if not any(observe_common.find_program(name) for name in engines):
+        return unknown("no container engine here")
+    program = observe_common.find_program("nvidia-ctk")
+    if program is None:
+        return ABSENT
+    text = observe_common.program_output(observe_common.start_program([program, "--version"]))
+    found = re.search(r"version (\d+(?:\.\d+)+)", text or "")
+    return found.group(1) if found else unknown("nvidia-ctk does not tell its version")
+
+
 # --- toolkit ----------------------------------------------------------------------------------
 
 
-def start_compiler():
+def start_compiler() -> tuple[str | None, object]:
     """The C compiler that builds extensions, asked for its version while the probe goes on."""
     for name in ("gcc", "cc", "clang"):
         path = observe_common.find_program(name)
@@ -158,7 +172,7 @@ def start_compiler():
     return None, None
 
 
-def toolkit_facts(compiler):
+def toolkit_facts(compiler: tuple[str | None, object]) -> dict[str, object]:
     folder, where = _toolkit_folder()
     system = "/usr/local/cuda"
     facts = {
@@ -175,7 +189,7 @@ def toolkit_facts(compiler):
     return facts
 
 
-def _toolkit_folder():
+def _toolkit_folder() -> tuple[str | None, str | None]:
     """In torch's order: CUDA_HOME or CUDA_PATH, the nvcc on PATH, /usr/local/cuda."""
     named = os.environ.get("CUDA_HOME") or os.environ.get("CUDA_PATH")
     if named:
@@ -189,7 +203,7 @@ def _toolkit_folder():
     return None, None
 
 
-def _nvcc_version(folder):
+def _nvcc_version(folder: str) -> object:
     """From the toolkit's own lists; else nvcc is asked. PATH may lead to a bare nvcc in /usr/bin."""
     version = _toolkit_version(folder, "cuda_nvcc")
     if observe_common.is_value(version):
@@ -200,7 +214,7 @@ def _nvcc_version(folder):
     return found.group(1) if found else unknown("nvcc does not tell its version")
 
 
-def _toolkit_version(folder, part):
+def _toolkit_version(folder: str, part: str) -> object:
     text = observe_common.read_text(os.path.join(folder, "version.json"))
     if text is not None:
         try:
@@ -212,14 +226,14 @@ def _toolkit_version(folder, part):
     if found:
         return found.group(1)
     header = observe_common.read_text(os.path.join(folder, "include", "cuda.h"), 1 << 20) or ""
-    found = re.search(r"^#define CUDA_VERSION (\d+)", header, re.M)
+    found = re.search(r"^#define CUDA_VERSION (\d+)", header, re.MULTILINE)
     if found:
         number = int(found.group(1))
         return "%d.%d" % (number // 1000, number % 1000 // 10)
     return unknown("no version.json, version.txt or cuda.h in it")
 
 
-def _compiler(name, child):
+def _compiler(name: str | None, child: object) -> object:
     if name is None:
         return ABSENT
     text = observe_common.program_output(child)
@@ -230,7 +244,7 @@ def _compiler(name, child):
 # --- limits -----------------------------------------------------------------------------------
 
 
-def limit_facts():
+def limit_facts() -> dict[str, object]:
     if not observe_common.LINUX:
         return unknown(NOT_LINUX)
     guarded = observe_common.guarded
@@ -245,7 +259,7 @@ def limit_facts():
     }
 
 
-def cgroup_memory(root="/sys/fs/cgroup", groups=None):
+def cgroup_memory(root: str = "/sys/fs/cgroup", groups: str | None = None) -> object:
     """The least limit from this process's group up to the root; absent without one."""
     limits = []
     for folder in _cgroup_folders(root, "memory", groups):
@@ -257,7 +271,7 @@ def cgroup_memory(root="/sys/fs/cgroup", groups=None):
     return min(limits) if limits else ABSENT
 
 
-def cgroup_cpus(root="/sys/fs/cgroup", groups=None):
+def cgroup_cpus(root: str = "/sys/fs/cgroup", groups: str | None = None) -> object:
     quotas = []
     for folder in _cgroup_folders(root, "cpu", groups):
         text = observe_common.read_text(os.path.join(folder, "cpu.max"), 64)
@@ -274,7 +288,7 @@ def cgroup_cpus(root="/sys/fs/cgroup", groups=None):
     return round(min(quotas), 3) if quotas else ABSENT
 
 
-def _cgroup_folders(root, controller, groups=None):
+def _cgroup_folders(root: str, controller: str, groups: str | None = None) -> list[str]:
     """Folders of this process's group and those above, for either version of cgroups.
 
     In a container of its own namespace the group is the root; in one that shares the host's, the
@@ -297,21 +311,21 @@ def _cgroup_folders(root, controller, groups=None):
     return found
 
 
-def _shm():
+def _shm() -> object:
     if not os.path.isdir("/dev/shm"):  # noqa: S108 - looked at, never written
         return ABSENT
     info = os.statvfs("/dev/shm")  # noqa: S108
     return info.f_frsize * info.f_blocks
 
 
-def _rlimit(name):
+def _rlimit(name: str) -> object:
     import resource
 
     soft = resource.getrlimit(getattr(resource, name))[0]
     return ABSENT if soft == resource.RLIM_INFINITY else soft
 
 
-def _devices():
+def _devices() -> dict[str, str]:
     """Device nodes of GPUs: ``rw``, ``denied``, or ``missing`` for the ones every process needs.
 
     Opening nvidiactl shows what file modes do not: a device group that denies it.

@@ -10,8 +10,11 @@ import glob
 import os
 import re
 import sys
+from collections.abc import Callable, Sequence
+from types import ModuleType
 
 import observe_common
+import observe_elf
 
 ABSENT, unknown = observe_common.ABSENT, observe_common.unknown
 
@@ -25,7 +28,7 @@ if os.name == "nt":
 # --- in the child -----------------------------------------------------------------------------
 
 
-def ask_driver(memory_in_use):
+def ask_driver(*, memory_in_use: bool) -> dict[str, object]:
     """What NVML and libcuda say. Runs in a child: a broken driver may crash or hang here."""
     import ctypes
 
@@ -40,12 +43,12 @@ def ask_driver(memory_in_use):
         answer["nvml_error"] = (nvml.nvmlErrorString(code) or b"?").decode("ascii", "replace")
         return answer
     try:
-        return _ask_nvml(Nvml(ctypes, nvml), answer, memory_in_use)
+        return _ask_nvml(Nvml(ctypes, nvml), answer, memory_in_use=memory_in_use)
     finally:
         nvml.nvmlShutdown()
 
 
-def _open(ctypes, names):
+def _open(ctypes: ModuleType, names: tuple[str, ...]) -> object:
     for name in names:
         try:
             return ctypes.CDLL(name)
@@ -54,7 +57,7 @@ def _open(ctypes, names):
     return None
 
 
-def _libcuda_version(ctypes):
+def _libcuda_version(ctypes: ModuleType) -> object:
     library = _open(ctypes, _CUDA_NAMES)
     if library is None:
         return ABSENT
@@ -64,20 +67,29 @@ def _libcuda_version(ctypes):
     return cuda_release(number.value)
 
 
-def cuda_release(number):
+def cuda_release(number: int) -> str:
     return "%d.%d" % (number // 1000, number % 1000 // 10)
+
+
+def _first(outs: Sequence[object]) -> object:
+    return outs[0].value
 
 
 class Nvml:
     """NVML calls whose failure is a fact: not supported is absent, anything else unknown."""
 
-    def __init__(self, ctypes, library):
+    def __init__(self, ctypes: ModuleType, library: object) -> None:
         self.ctypes, self.library = ctypes, library
 
-    def fact(self, function, *arguments, **options):
-        """Call ``function(*arguments, *out)``; the value of the first out argument."""
-        outs = options.get("outs") or [self.ctypes.c_uint()]
-        convert = options.get("convert", lambda values: values[0].value)
+    def fact(
+        self,
+        function: str,
+        *arguments: object,
+        outs: Sequence[object] = (),
+        convert: Callable[[Sequence[object]], object] = _first,
+    ) -> object:
+        """Call ``function(*arguments, *outs)``; without ``outs`` there is one unsigned number."""
+        outs = outs or [self.ctypes.c_uint()]
         call = getattr(self.library, function, None)
         if call is None:
             return unknown("this driver's NVML has no %s" % function)
@@ -88,7 +100,7 @@ class Nvml:
             return unknown("%s failed with NVML error %d" % (function, code))
         return convert(outs)
 
-    def text(self, function, *arguments):
+    def text(self, function: str, *arguments: object) -> object:
         buffer = self.ctypes.create_string_buffer(96)
         code = getattr(self.library, function)(*arguments, buffer, 96)
         if code != _OK:
@@ -96,7 +108,7 @@ class Nvml:
         return buffer.value.decode("utf-8", "replace")
 
 
-def _ask_nvml(nvml, answer, memory_in_use):
+def _ask_nvml(nvml: Nvml, answer: dict[str, object], *, memory_in_use: bool) -> dict[str, object]:
     ctypes = nvml.ctypes
     answer["version"] = nvml.text("nvmlSystemGetDriverVersion")
     if answer["cuda"] == ABSENT:
@@ -108,11 +120,11 @@ def _ask_nvml(nvml, answer, memory_in_use):
     if not isinstance(count, int):
         answer["gpus"] = count
         return answer
-    answer["gpus"] = [_ask_gpu(nvml, index, memory_in_use) for index in range(count)]
+    answer["gpus"] = [_ask_gpu(nvml, index, memory_in_use=memory_in_use) for index in range(count)]
     return answer
 
 
-def _ask_gpu(nvml, index, memory_in_use):
+def _ask_gpu(nvml: Nvml, index: int, *, memory_in_use: bool) -> dict[str, object]:
     ctypes = nvml.ctypes
     handle = ctypes.c_void_p()
     code = nvml.library.nvmlDeviceGetHandleByIndex_v2(index, ctypes.byref(handle))
@@ -120,16 +132,16 @@ def _ask_gpu(nvml, index, memory_in_use):
         return {"name": unknown("NVML error %d for this GPU" % code)}
 
     class Memory(ctypes.Structure):
-        _fields_ = [(name, ctypes.c_ulonglong) for name in ("total", "free", "used")]
+        _fields_ = tuple((name, ctypes.c_ulonglong) for name in ("total", "free", "used"))
 
-    def flag(function, outs=1):
+    def flag(function: str, outs: list[object] = 1) -> object:
         numbers = [ctypes.c_uint() for _ in range(outs)]
         return nvml.fact(function, handle, outs=numbers, convert=lambda v: bool(v[0].value))
 
-    def pair(outs):
+    def pair(outs: Sequence[object]) -> str:
         return "%d.%d" % (outs[0].value, outs[1].value)
 
-    def memory(field):
+    def memory(field: str) -> object:
         return nvml.fact(
             "nvmlDeviceGetMemoryInfo",
             handle,
@@ -159,7 +171,7 @@ def _ask_gpu(nvml, index, memory_in_use):
 # --- in the probe -----------------------------------------------------------------------------
 
 
-def driver_facts(asked, search):
+def driver_facts(asked: dict[str, object], search: observe_elf.Search | None) -> object:
     """The driver as a fact; absent where neither a module nor a library of it is found."""
     module, is_open = kernel_module()
     found = search.first("libcuda.so.1", ()) if search is not None else None
@@ -181,17 +193,19 @@ def driver_facts(asked, search):
         "kernel_module": module or (unknown("not visible under WSL") if wsl else ABSENT),
         "open_module": is_open,
         "cuda": asked["cuda"],
-        "libcuda": _libcuda_class(found, libcuda, wsl),
+        "libcuda": _libcuda_class(found, libcuda, wsl=wsl),
         "compat": (file_version or unknown("its file name has no version")) if compat else ABSENT,
         "nvml_error": asked["nvml_error"],
         "fabric_manager": fabric_manager(),
     }
 
 
-def kernel_module():
+def kernel_module() -> tuple[str | None, object]:
     """(version of the loaded kernel module or None, whether it is the open one)."""
     text = observe_common.read_text("/proc/driver/nvidia/version") or ""
-    found = re.search(r"^NVRM version:.*?(?:Kernel Module.*?)\s(\d+\.\d+(?:\.\d+)?)\s", text, re.M)
+    found = re.search(
+        r"^NVRM version:.*?(?:Kernel Module.*?)\s(\d+\.\d+(?:\.\d+)?)\s", text, re.MULTILINE
+    )
     if found:
         return found.group(1), "Open Kernel Module" in text
     version = (observe_common.read_text("/sys/module/nvidia/version") or "").strip()
@@ -200,7 +214,7 @@ def kernel_module():
     return None, ABSENT
 
 
-def _libcuda_class(found, real, wsl):
+def _libcuda_class(found: tuple[str, str] | None, real: str | None, *, wsl: bool) -> object:
     if found is None:
         return "wsl" if wsl else ABSENT
     if found[1] == "ld-library-path":
@@ -210,7 +224,7 @@ def _libcuda_class(found, real, wsl):
     return "cuda-home" if real.startswith("/usr/local/cuda") else "system"
 
 
-def fabric_manager():
+def fabric_manager() -> object:
     """Whether NVIDIA's fabric manager runs; a container does not see the host's processes."""
     for path in glob.iglob("/proc/[0-9]*/comm"):
         if (observe_common.read_text(path, 64) or "").startswith("nv-fabricmanage"):
@@ -220,7 +234,7 @@ def fabric_manager():
     return False
 
 
-def gpu_facts(asked, driver):
+def gpu_facts(asked: dict[str, object], driver: object) -> tuple[object, bool]:
     """The GPUs, with whether the list is complete."""
     amd = _amd_gpus()
     if amd:
@@ -233,25 +247,29 @@ def gpu_facts(asked, driver):
         return [], sys.platform.startswith("linux")
     names = []
     for path in sorted(glob.glob("/proc/driver/nvidia/gpus/*/information")):
-        model = re.search(r"^Model:[ \t]*(.+?)[ \t]*$", observe_common.read_text(path) or "", re.M)
+        model = re.search(
+            r"^Model:[ \t]*(.+?)[ \t]*$", observe_common.read_text(path) or "", re.MULTILINE
+        )
         if model:
             names.append({"name": model.group(1)})
     return names or unknown("NVML could not be asked"), False
 
 
-def _amd_gpus():
+def _amd_gpus() -> list[dict[str, object]]:
     """GPUs that the amdgpu kernel driver lists; processors have no gfx version there."""
     gpus = []
     for folder in sorted(glob.glob("/sys/class/kfd/kfd/topology/nodes/*")):
         text = observe_common.read_text(os.path.join(folder, "properties")) or ""
-        found = re.search(r"^gfx_target_version (\d+)$", text, re.M)
+        found = re.search(r"^gfx_target_version (\d+)$", text, re.MULTILINE)
         if not found or found.group(1) == "0":
             continue
         number = int(found.group(1))  # 90010 is gfx90a: major, minor, step in decimal pairs
         gfx = "gfx%d%x%x" % (number // 10000, number // 100 % 100, number % 100)
         memory = 0
         for bank in glob.glob(os.path.join(folder, "mem_banks", "*", "properties")):
-            size = re.search(r"^size_in_bytes (\d+)$", observe_common.read_text(bank) or "", re.M)
+            size = re.search(
+                r"^size_in_bytes (\d+)$", observe_common.read_text(bank) or "", re.MULTILINE
+            )
             memory += int(size.group(1)) if size else 0
         gpus.append(
             {

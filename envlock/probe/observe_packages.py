@@ -11,6 +11,7 @@ import json
 import os
 import re
 import sys
+from collections.abc import Iterator
 
 import observe_common
 
@@ -28,7 +29,7 @@ _BY_INSTALLER = ("INSTALLER", "REQUESTED", "direct_url.json", "RECORD")
 class Site:
     """A folder of sys.path that holds distributions."""
 
-    def __init__(self, folder, path_class):
+    def __init__(self, folder: str, path_class: str) -> None:
         self.folder, self.path_class = folder, path_class
         self.owner = {}  # path below the folder -> name of the distribution that claims it
         self.entries = {}  # the same -> (hash, size) of that claim
@@ -37,7 +38,7 @@ class Site:
 class Dist:
     """One metadata folder that names a distribution."""
 
-    def __init__(self, site, folder, name, version):
+    def __init__(self, site: Site, folder: str, name: str, version: str) -> None:
         self.site, self.folder, self.name, self.version = site, folder, name, version
         self.requires = []
         self.files = {}  # path below the site folder, as RECORD has it -> (hash, size)
@@ -47,7 +48,7 @@ class Dist:
         self.source = unknown("no direct_url.json, and the installer keeps no other note")
         self.editable = False
 
-    def fact(self):
+    def fact(self) -> dict[str, object]:
         return {
             "version": observe_common.text_fact(self.version),
             "record": self.record,
@@ -57,7 +58,7 @@ class Dist:
             "tags": self.tags,
         }
 
-    def libraries(self):
+    def libraries(self) -> list[str]:
         """Absolute paths of the shared libraries in RECORD."""
         return [
             os.path.normpath(os.path.join(self.site.folder, path))
@@ -69,14 +70,14 @@ class Dist:
 class Packages:
     """The result of the scan: the copies that win, and what is wrong with the others."""
 
-    def __init__(self):
+    def __init__(self) -> None:
         self.sites = []
         self.dists = {}  # normalised name -> Dist that import finds first
         self.duplicates = {}
         self.broken = []
         self.contested = {}
 
-    def claim_of(self, path):
+    def claim_of(self, path: str) -> tuple[str, str] | None:
         """(name of the distribution whose RECORD claims a path, the size it says), or None."""
         for site in self.sites:
             if path.startswith(site.folder + os.sep):
@@ -86,12 +87,12 @@ class Packages:
         return None
 
 
-def normalised(name):
+def normalised(name: str) -> str:
     """PEP 503."""
     return re.sub(r"[-_.]+", "-", name).lower()
 
 
-def scan(folders):
+def scan(folders: list[tuple[str, str]]) -> Packages:
     """All distributions of these folders (realpath, path class), in the order of sys.path."""
     found = Packages()
     for folder, path_class in folders:
@@ -109,7 +110,7 @@ def scan(folders):
     return found
 
 
-def _read_site(site, broken):
+def _read_site(site: Site, broken: list[dict[str, object]]) -> Iterator[Dist]:
     try:
         entries = list(os.scandir(site.folder))
     except OSError:
@@ -132,7 +133,7 @@ class _BrokenError(Exception):
     """Why a metadata folder names no usable distribution."""
 
 
-def _read_dist(site, entry):
+def _read_dist(site: Site, entry: os.DirEntry[str]) -> Dist:
     if entry.name.startswith("~"):
         raise _BrokenError("left over from an uninstall that pip did not finish")
     folder = os.path.join(entry.path, "EGG-INFO") if entry.name.endswith(".egg") else entry.path
@@ -149,7 +150,7 @@ def _read_dist(site, entry):
     return dist
 
 
-def _headers(folder):
+def _headers(folder: str) -> tuple[dict[str, str], list[str]]:
     """Name and version, and the requirements that need no extra."""
     if os.path.isfile(folder):  # distutils: the .egg-info is the metadata file itself
         text = _header_block(folder)
@@ -172,7 +173,7 @@ def _headers(folder):
     return fields, requires if old is None else _requires_txt(old)
 
 
-def _header_block(path):
+def _header_block(path: str) -> str | None:
     """The head of a METADATA file up to the empty line: the description below is long."""
     try:
         with open(path, "rb") as file:
@@ -188,7 +189,7 @@ def _header_block(path):
     return (data[: end.start()] if end else data).decode("utf-8", "replace")
 
 
-def _requires_txt(text):
+def _requires_txt(text: str) -> list[str]:
     """setuptools' own form: sections ``[extra]`` and ``[:marker]``."""
     requires, marker, skip = [], "", False
     for raw in text.splitlines():
@@ -201,7 +202,7 @@ def _requires_txt(text):
     return requires
 
 
-def _read_installation(dist, folder):
+def _read_installation(dist: Dist, folder: str) -> None:
     installer = observe_common.read_text(os.path.join(folder, "INSTALLER"), 1024)
     if installer is not None and installer.strip():
         dist.installer = installer.split()[0]
@@ -220,7 +221,7 @@ def _read_installation(dist, folder):
             dist.record = record_digest(dist.files)
 
 
-def _read_source(dist, direct_url):
+def _read_source(dist: Dist, direct_url: str | None) -> None:
     if direct_url is None:
         if dist.installer in ("pip", "uv", "poetry", "pdm"):
             dist.source = {"kind": "index"}
@@ -247,7 +248,7 @@ def _read_source(dist, direct_url):
 # --- RECORD -----------------------------------------------------------------------------------
 
 
-def parse_record(data):
+def parse_record(data: bytes) -> tuple[dict[str, tuple[str, str]], int]:
     """({path: (hash, size)}, number of lines that are not of the form path,hash,size)."""
     files, bad = {}, 0
     for line in data.decode("utf-8", "surrogateescape").splitlines():
@@ -264,7 +265,7 @@ def parse_record(data):
     return files, bad
 
 
-def record_digest(files):
+def record_digest(files: dict[str, tuple[str, str]]) -> str:
     """sha256 over what the wheel brought: equal through pip, uv and envlock's own assembler.
 
     One line ``path,hash,size`` for each file, sorted, each ended by a newline. Left out: bytecode,
@@ -289,7 +290,7 @@ def record_digest(files):
     return "sha256:" + hashlib.sha256(text).hexdigest()
 
 
-def _plain(path):
+def _plain(path: str) -> str | None:
     """A RECORD path without the way to the prefix; None for a script."""
     plain = path.replace("\\", "/")
     outside = plain.startswith(("../", "/"))
@@ -303,7 +304,7 @@ def _plain(path):
     return plain
 
 
-def _claim(found, dist):
+def _claim(found: Packages, dist: Dist) -> None:
     """Enter the distribution's files as its own, and record what another one claims too."""
     site = dist.site
     for path in site.owner.keys() & dist.files.keys():
@@ -322,7 +323,7 @@ def _claim(found, dist):
             site.owner[path], site.entries[path] = dist.name, entry
 
 
-def _on_disk(site, path, entry):
+def _on_disk(site: Site, path: str, entry: tuple[str, str]) -> bool:
     """Whether the file that is there has the size this RECORD line claims."""
     try:
         return str(os.stat(os.path.join(site.folder, path)).st_size) == entry[1]
@@ -333,7 +334,7 @@ def _on_disk(site, path, entry):
 # --- conda ------------------------------------------------------------------------------------
 
 
-def conda_packages(prefix=None):
+def conda_packages(prefix: str | None = None) -> object:
     """Everything in conda-meta, by conda's own names; absent where there is no conda-meta."""
     folder = os.path.join(prefix or sys.prefix, "conda-meta")
     try:

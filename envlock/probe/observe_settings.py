@@ -156,7 +156,7 @@ OTHERS = (
 SET_ONLY = ("CONDA_PREFIX", "VIRTUAL_ENV")
 
 
-def env_facts():
+def env_facts() -> dict[str, object]:
     """Every name of the lists: its value, or absent. No other variable is looked at."""
     found = {}
     for name in CATALOGUE + OTHERS:
@@ -175,7 +175,7 @@ _OPTION = re.compile(
 _UV = ("UV_DEFAULT_INDEX", "UV_INDEX", "UV_INDEX_URL", "UV_EXTRA_INDEX_URL")
 
 
-def index_facts():
+def index_facts() -> dict[str, object]:
     """Hosts of configured indexes; absent where nothing is configured."""
     urls, links = [], False
     for path in _pip_files():
@@ -192,7 +192,7 @@ def index_facts():
     return {"hosts": sorted(hosts - {None}) or ABSENT, "find_links": links}
 
 
-def _pip_files():
+def _pip_files() -> list[str]:
     """The files that pip reads for this interpreter, whether they exist or not."""
     only = os.environ.get("PIP_CONFIG_FILE")
     if only == os.devnull:
@@ -207,7 +207,7 @@ def _pip_files():
     return [os.path.join(folder, name) for folder in folders] + ([only] if only else [])
 
 
-def _config_folders():
+def _config_folders() -> list[str]:
     if os.name == "nt":
         return [os.environ[k] for k in ("PROGRAMDATA", "APPDATA") if os.environ.get(k)]
     return (os.environ.get("XDG_CONFIG_DIRS") or "/etc/xdg").split(":")

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import re
+from types import ModuleType
 
 import observe_common
 import observe_frame
@@ -17,7 +18,7 @@ ABSENT, unknown = observe_common.ABSENT, observe_common.unknown
 guarded = observe_common.guarded
 
 
-def work(arguments):
+def work(_: list[str]) -> dict[str, object]:
     """The answer: parts of an Observation to be merged into what ``observe`` saw."""
     os.environ["PYTORCH_NVML_BASED_CUDA_CHECK"] = "1"
     try:
@@ -37,7 +38,7 @@ def work(arguments):
     }
 
 
-def failed(error):
+def failed(error: BaseException) -> dict[str, object]:
     """The error's last line, without the paths in it."""
     lines = str(error).strip().splitlines() or [""]
     shown = observe_common.show_text(lines[-1].strip()[:300])
@@ -46,7 +47,12 @@ def failed(error):
     return unknown("import torch failed: %s: %s" % (type(error).__name__, shown))
 
 
-def torch_facts(torch):
+def core(torch: ModuleType) -> object:
+    """torch's compiled part: what is asked of it has no public name in all releases."""
+    return torch._C  # noqa: SLF001
+
+
+def torch_facts(torch: ModuleType) -> dict[str, object]:
     return {
         "importable": True,
         "cuda_available": guarded(lambda: bool(torch.cuda.is_available())),
@@ -59,20 +65,20 @@ def torch_facts(torch):
     }
 
 
-def cxx11_abi(torch):
-    value = getattr(torch._C, "_GLIBCXX_USE_CXX11_ABI", None)
+def cxx11_abi(torch: ModuleType) -> object:
+    value = getattr(core(torch), "_GLIBCXX_USE_CXX11_ABI", None)
     return unknown("this torch does not tell") if value is None else bool(value)
 
 
-def arch_list(torch):
+def arch_list(torch: ModuleType) -> object:
     """``sm_80``, ``compute_90`` or ``gfx90a``: what the binaries hold, GPU or not."""
-    flags = getattr(torch._C, "_cuda_getArchFlags", None)
+    flags = getattr(core(torch), "_cuda_getArchFlags", None)
     if flags is None:
         return ABSENT
     return (flags() or "").split() or ABSENT
 
 
-def config(torch):
+def config(torch: ModuleType) -> object:
     """The build settings as a table; torch prints them as ``NAME=value, NAME=value``."""
     text = torch.__config__.show()
     found = re.search(r"Build settings:\s*(.*)", text, re.DOTALL)
@@ -90,22 +96,23 @@ def config(torch):
     return table
 
 
-def allocator(torch):
+def allocator(torch: ModuleType) -> object:
     if not getattr(torch.version, "cuda", None) and not getattr(torch.version, "hip", None):
         return ABSENT
-    return str(torch._C._cuda_getAllocatorBackend())
+    ask = getattr(core(torch), "_cuda_getAllocatorBackend", None)
+    return "native" if ask is None else str(ask())  # torch 1.13 has no other
 
 
-def switches(torch):
+def switches(torch: ModuleType) -> dict[str, object]:
     """Backend switches under the names of ``envlock.lock.observation.Switches``."""
     cuda, cudnn = torch.backends.cuda, torch.backends.cudnn
     missing = unknown("this torch has no such switch")
 
-    def flag(owner, name):
+    def flag(owner: object, name: str) -> object:
         value = guarded(getattr, owner, name, None)
         return value if isinstance(value, (bool, dict)) else missing
 
-    def called(owner, name):
+    def called(owner: object, name: str) -> object:
         function = getattr(owner, name, None)
         return missing if function is None else guarded(lambda: bool(function()))
 
@@ -132,9 +139,9 @@ def switches(torch):
     }
 
 
-def cudnn_facts(torch):
+def cudnn_facts(torch: ModuleType) -> object:
     """Compiled against and loaded: torch refuses a pair it knows to be wrong, with an error."""
-    module = getattr(torch._C, "_cudnn", None)
+    module = getattr(core(torch), "_cudnn", None)
     if module is None:
         return ABSENT
     return {
@@ -143,16 +150,17 @@ def cudnn_facts(torch):
     }
 
 
-def dotted(version):
+def dotted(version: str) -> str:
     """cuDNN answers (8, 9, 2), MIOpen one number."""
     return str(version) if isinstance(version, int) else ".".join(str(part) for part in version)
 
 
-def nccl_facts(torch):
+def nccl_facts(torch: ModuleType) -> object:
     """The version torch was built with; the one it runs with is a fact of the library."""
-    if not hasattr(torch._C, "_nccl_version"):
+    ask = getattr(core(torch), "_nccl_version", None)
+    if ask is None:
         return ABSENT
-    version = torch._C._nccl_version()
+    version = ask()
     if not isinstance(version, int):
         return {"compiled": ".".join(str(part) for part in version[:3])}
     # major << 32 | minor << 16 | patch since torch 1.10
