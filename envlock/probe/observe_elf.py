@@ -159,28 +159,36 @@ class Search:
         if chain and not chain[0].runpath:
             for elf in chain:
                 if not elf.runpath:
-                    found += [(os.path.join(f, name), "rpath") for f in elf.rpath]
-        found += [(os.path.join(f, name), "ld-library-path") for f in self.library_path]
+                    found += [(f + "/" + name, "rpath") for f in elf.rpath]
+        found += [(f + "/" + name, "ld-library-path") for f in self.library_path]
         if chain:
-            found += [(os.path.join(f, name), "rpath") for f in chain[0].runpath]
+            found += [(f + "/" + name, "rpath") for f in chain[0].runpath]
         found += [(path, "system") for path in self.cached(name)]
-        found += [(os.path.join(f, name), "system") for f in self.default]
+        found += [(f + "/" + name, "system") for f in self.default]
         return found
 
     def matches(self, name: str, chain: Sequence[Elf]) -> Iterator[tuple[str, str]]:
         """The files that exist and fit this process, each once, in search order."""
         seen = set()
         for path, how in self.places(name, chain):
-            real = os.path.realpath(path)
-            if real in seen or not os.path.isfile(real):
+            identity = _identity(path)
+            if identity is None or identity in seen:
                 continue
-            seen.add(real)
+            seen.add(identity)
             elf = self.elf(path)
             if elf is not None and elf.kind == self.kind:
                 yield path, how
 
     def first(self, name: str, chain: Sequence[Elf]) -> tuple[str, str] | None:
         return next(self.matches(name, chain), None)
+
+
+def _identity(path: str) -> tuple[int, int] | None:
+    try:
+        info = os.stat(path)
+    except OSError:
+        return None
+    return info.st_dev, info.st_ino
 
 
 class Loaded:

@@ -25,6 +25,9 @@ _CUDA = re.compile(
 )
 """Names of CUDA libraries; torch's own copies carry a hash that repairing the wheel put in."""
 
+_ASKABLE = re.compile(r"lib(cudnn|nccl|cudart|cublasLt|cublas|cusparse|cusolver|cufft|curand)\.so")
+"""Libraries with a call that tells their version."""
+
 # Opened at run time: when a kernel is compiled, when a matrix is solved.
 _LAZY = ("libcaffe2_nvrtc.so", "libtorch_cuda_linalg.so")
 
@@ -208,7 +211,7 @@ def cuda_libraries(
             continue
         path, how = loaded.by_name[name]
         table[soname] = describe_library(path, how, machine)
-        if not observe_common.is_value(table[soname]["version"]):
+        if not observe_common.is_value(table[soname]["version"]) and _ASKABLE.match(soname):
             to_call[soname] = path
         table[soname]["shadowed"] = _shadowed(name, path, loaded, machine)
     return table, to_call
@@ -275,14 +278,11 @@ def _called(soname: str, library: object, ctypes: ModuleType) -> object:
     if soname.startswith("libcudart.so"):
         library.cudaRuntimeGetVersion(ctypes.byref(number))
         return "%d.%d" % (number.value // 1000, number.value % 1000 // 10)
-    prefix = re.match(r"lib(cublasLt|cublas|cusparse|cusolver|cufft|curand)\.so", soname)
-    if prefix:
-        parts = []
-        for property_type in (0, 1, 2):  # MAJOR_VERSION, MINOR_VERSION, PATCH_LEVEL
-            getattr(library, prefix.group(1) + "GetProperty")(property_type, ctypes.byref(number))
-            parts.append(str(number.value))
-        return ".".join(parts)
-    return unknown("neither its owner nor its name tells, and it has no call for it")
+    parts, prefix = [], _ASKABLE.match(soname).group(1)
+    for property_type in (0, 1, 2):  # MAJOR_VERSION, MINOR_VERSION, PATCH_LEVEL
+        getattr(library, prefix + "GetProperty")(property_type, ctypes.byref(number))
+        parts.append(str(number.value))
+    return ".".join(parts)
 
 
 def packed_version(number: int) -> str:

@@ -250,19 +250,13 @@ def _read_source(dist: Dist, direct_url: str | None) -> None:
 
 def parse_record(data: bytes) -> tuple[dict[str, tuple[str, str]], int]:
     """({path: (hash, size)}, number of lines that are not of the form path,hash,size)."""
-    files, bad = {}, 0
-    for line in data.decode("utf-8", "surrogateescape").splitlines():
-        if not line:
-            continue
-        parts = line.rsplit(",", 2)
-        if len(parts) != 3:
-            bad += 1
-            continue
-        path = parts[0]
-        if path.startswith('"'):
-            path = path[1:-1].replace('""', '"')
-        files[path] = (parts[1], parts[2])
-    return files, bad
+    lines = data.decode("utf-8", "surrogateescape").replace("\r\n", "\n").split("\n")
+    rows = [line.rsplit(",", 2) for line in lines if line]
+    good = [row for row in rows if len(row) == 3]
+    files = {path: (digest, size) for path, digest, size in good}
+    for path in [path for path in files if path[:1] == '"']:
+        files[path[1:-1].replace('""', '"')] = files.pop(path)
+    return files, len(rows) - len(good)
 
 
 def record_digest(files: dict[str, tuple[str, str]]) -> str:
@@ -273,41 +267,39 @@ def record_digest(files: dict[str, tuple[str, str]]) -> str:
     Paths outside the site folder lose their leading ``../`` and, for headers, the folder that names
     the interpreter, so that venv, lib64 and dist-packages agree.
     """
-    lines = []
-    for path, (digest, size) in files.items():
-        if path.endswith(".pyc"):
-            continue
-        plain = path if path[:1] not in "./\\" and "\\" not in path else _plain(path)
-        if plain is None:
-            continue
-        if ".dist-info/" in plain:
-            name = plain.rpartition("/")[2]
-            if name in _BY_INSTALLER or name.startswith("uv_"):
-                continue
-        lines.append("%s,%s,%s\n" % (plain, digest, size))
+    lines = [
+        "%s,%s,%s\n" % (_plain(path), *entry)
+        for path, entry in files.items()
+        if path[-4:] != ".pyc" and not _is_installers(path)
+    ]
     lines.sort()
-    text = "".join(lines).encode("utf-8", "surrogateescape")
-    return "sha256:" + hashlib.sha256(text).hexdigest()
+    return "sha256:" + hashlib.sha256("".join(lines).encode("utf-8", "surrogateescape")).hexdigest()
 
 
-def _plain(path: str) -> str | None:
-    """A RECORD path without the way to the prefix; None for a script."""
+def _is_installers(path: str) -> bool:
+    """Whether the installer wrote this file: a script, or a note of its own beside METADATA."""
+    folder, _, name = path.replace("\\", "/").rpartition("/")
+    if folder.endswith(".dist-info"):
+        return name in _BY_INSTALLER or name.startswith("uv_")
+    return folder[:1] in ("/", ".") and folder.rpartition("/")[2] in ("bin", "Scripts")
+
+
+def _plain(path: str) -> str:
+    """A RECORD path without the way out of the site folder."""
+    if path[0] not in "./" and "\\" not in path:
+        return path
     plain = path.replace("\\", "/")
     outside = plain.startswith(("../", "/"))
     while plain.startswith(("../", "./", "/")):
         plain = plain.partition("/")[2]
-    if outside:
-        folder = plain.rpartition("/")[0].rpartition("/")[2]
-        if folder in ("bin", "Scripts"):
-            return None
-        plain = _HEADERS.sub("include/", plain)
-    return plain
+    return _HEADERS.sub("include/", plain) if outside else plain
 
 
 def _claim(found: Packages, dist: Dist) -> None:
     """Enter the distribution's files as its own, and record what another one claims too."""
     site = dist.site
-    for path in site.owner.keys() & dist.files.keys():
+    fresh = dict(dist.files)
+    for path in site.owner.keys() & fresh.keys():
         other, theirs = site.owner[path], site.entries[path]
         if path.endswith(".pyc") or other == dist.name:
             continue
@@ -316,11 +308,9 @@ def _claim(found: Packages, dist: Dist) -> None:
             names.extend(name for name in (other, dist.name) if name not in names)
             names.sort()
             if not _on_disk(site, path, dist.files[path]):
-                continue  # the other one's file is there: it stays the owner
-        site.owner[path], site.entries[path] = dist.name, dist.files[path]
-    for path, entry in dist.files.items():
-        if path not in site.owner:
-            site.owner[path], site.entries[path] = dist.name, entry
+                del fresh[path]  # the other one's file is there: it stays the owner
+    site.owner.update(dict.fromkeys(fresh, dist.name))
+    site.entries.update(fresh)
 
 
 def _on_disk(site: Site, path: str, entry: tuple[str, str]) -> bool:

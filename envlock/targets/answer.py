@@ -28,6 +28,9 @@ MAX_ANSWER_BYTES = 8 << 20
 BEGIN = b"envlock-begin "
 END = b"envlock-end "
 
+_READ_PROGRAM = 'exec(compile(open(0, "rb", closefd=False).read(), "probe.py", "exec"))'
+"""``python -`` would do the same, but it reads a program byte by byte: 0.1 s for ours."""
+
 _EXIT_HINTS = {
     126: "the file is not a program for this system, or this user may not run it",
     127: "the program was not found inside the target",
@@ -46,7 +49,7 @@ def probe_arguments(call: ProbeCall, token: str) -> list[str]:
 
     ``-B`` leaves no bytecode behind. Never ``-I``: PYTHONPATH and the user site are facts.
     """
-    return ["-B", "-", token, *call.arguments]
+    return ["-B", "-c", _READ_PROGRAM, token, *call.arguments]
 
 
 def read_answer(done: Completed, call: ProbeCall, token: str, label: str) -> dict[str, Any]:
