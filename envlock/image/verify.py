@@ -60,7 +60,7 @@ def verify(name: str, options: VerifyOptions) -> Report:
     options.say(f"verifying image:{name} ({image.image_id})")
     with ImageTarget(engine=engine, image=image, options=options.container) as target:
         lock = options.lock or embedded_lock(target, image)
-        found = observe(target, deep=True, check_files=True)
+        found = observe(target, deep=True, check_files=True, progress=options.progress)
         measured = None
         if options.smoke and not isinstance(found.torch, Absent | Unknown):
             options.say(f"running the smoke test on {options.device}")

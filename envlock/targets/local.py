@@ -28,6 +28,10 @@ class LocalInterpreter:
 
     path: Path
 
+    @property
+    def set_by_envlock(self) -> tuple[str, ...]:
+        return ()
+
     def describe(self) -> str:
         return redact(f"python:{self.path}")
 
@@ -42,6 +46,7 @@ class LocalInterpreter:
                 limits=Limits(timeout_s=call.timeout_s),
                 stdin=call.source(),
                 cwd=Path(folder),
+                on_stderr=call.on_stderr,
             )
         return read_answer(done, call, token, label)
 

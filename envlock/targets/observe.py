@@ -6,7 +6,7 @@ pass stands behind the one in the probe.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,7 +20,7 @@ from envlock.errors import TargetError
 from envlock.lock.observation import Observation
 from envlock.redact import redact
 from envlock.targets import deep_cache
-from envlock.targets.base import ProbeCall, Target
+from envlock.targets.base import ProbeCall, ProgressLines, Target
 
 OBSERVE_TIMEOUT_S = 60.0
 DEEP_TIMEOUT_S = 120.0
@@ -33,12 +33,18 @@ Json = dict[str, Any]
 
 
 def observe(
-    target: Target, *, deep: bool = False, check_files: bool = False, memory_in_use: bool = False
+    target: Target,
+    *,
+    deep: bool = False,
+    check_files: bool = False,
+    memory_in_use: bool = False,
+    progress: Callable[[int, int], None] | None = None,
 ) -> Observation:
     """What is seen in ``target``.
 
     ``deep`` imports torch there; without it, build facts of an earlier deep look at the same torch
-    are added. ``memory_in_use`` reads how much of each GPU's memory others hold. Raises TargetError.
+    are added. ``memory_in_use`` reads how much of each GPU's memory others hold. ``progress`` is
+    told how many files of how many were checked. Raises TargetError.
     """
     arguments = [
         flag
@@ -46,12 +52,18 @@ def observe(
         if wanted
     ]
     timeout_s = CHECK_FILES_TIMEOUT_S if check_files else OBSERVE_TIMEOUT_S
-    call = ProbeCall(probe="observe", arguments=arguments, timeout_s=timeout_s)
+    call = ProbeCall(
+        probe="observe",
+        arguments=arguments,
+        timeout_s=timeout_s,
+        on_stderr=ProgressLines(progress) if progress else None,
+    )
     answer = target.run_probe(call)
     observed = _table(answer.get("observed"), target)
     requirements = _Requirements.of(answer)
     observed["seeds"] = requirements.seeds(observed)
     observed["unmet"] = requirements.unmet()
+    observed["set_by_envlock"] = list(target.set_by_envlock)
     if deep:
         _add_deep(observed, target)
     else:

@@ -85,15 +85,18 @@ def find_program(name: str, *, hint: str) -> Path:
     return Path(found)
 
 
-def run(
+def run(  # noqa: PLR0913  # all but the first two have a default
     argv: Sequence[str | Path],
     *,
     limits: Limits,
     stdin: bytes = b"",
     env: Mapping[str, str] | None = None,
     cwd: Path | None = None,
+    on_stderr: Callable[[bytes], None] | None = None,
 ) -> Completed:
     """Run to the end and return code and output, whatever the code is.
+
+    ``on_stderr`` sees standard error as it comes, besides.
 
     Raises TargetError when the program cannot be started, ProgramTimeoutError, ProgramFloodError.
     """
@@ -108,9 +111,11 @@ def run(
                 hint="run it by hand to see what it prints",
             )
 
-    def on_stderr(chunk: bytes) -> None:
+    def keep_stderr(chunk: bytes) -> None:
         err.extend(chunk)
         del err[: -limits.stderr_bytes]
+        if on_stderr is not None:
+            on_stderr(chunk)
 
     job = _Job(
         argv=[str(a) for a in argv],
@@ -119,7 +124,7 @@ def run(
         env=env,
         cwd=cwd,
         on_stdout=on_stdout,
-        on_stderr=on_stderr,
+        on_stderr=keep_stderr,
     )
     code = _drive(job)
     return Completed(argv=tuple(job.argv), code=code, stdout=bytes(out), stderr=bytes(err))

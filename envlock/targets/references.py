@@ -88,7 +88,9 @@ def open_target(reference: str, reading: Reading) -> Iterator[Target]:
 def observe_in(target: Target, reading: Reading) -> Observation:
     from envlock.targets.observe import observe  # noqa: PLC0415
 
-    return observe(target, deep=reading.deep, check_files=reading.check_files)
+    return observe(
+        target, deep=reading.deep, check_files=reading.check_files, progress=reading.progress
+    )
 
 
 def read_document(data: bytes, name: str) -> Subject:
