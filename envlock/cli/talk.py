@@ -32,7 +32,7 @@ class _Redacting(logging.Formatter):
 
 @contextlib.contextmanager
 def counter(what: str) -> Iterator[Callable[[int, int], None]]:
-    """Progress of long work: a line that is rewritten on a terminal, and nothing elsewhere."""
+    """Progress of long work in bytes: one line, rewritten, on a terminal; nothing elsewhere."""
     live = sys.stderr.isatty()
     last = 0.0
 
@@ -41,7 +41,7 @@ def counter(what: str) -> Iterator[Callable[[int, int], None]]:
         now = time.monotonic()
         if live and (now - last > 0.1 or done == total):
             last = now
-            sys.stderr.write(f"\r{what} {done}/{total}\x1b[K")
+            sys.stderr.write(f"\r{what}: {done >> 20} of {total >> 20} MiB\x1b[K")
             sys.stderr.flush()
 
     try:
