@@ -26,15 +26,23 @@ USER_VARIABLES = (
 )
 
 
-def pin(torch: Any) -> None:
+def pin(torch: Any, threads: int) -> None:
     """The settings every figure is taken under; the user's own are recorded before (``env``)."""
-    torch.set_num_threads(1)
+    torch.set_num_threads(threads)
     torch.manual_seed(0)
     torch.backends.cuda.matmul.allow_tf32 = False
     torch.backends.cudnn.allow_tf32 = False
     torch.backends.cudnn.benchmark = False
     torch.backends.cudnn.deterministic = True
     torch.use_deterministic_algorithms(True, warn_only=True)
+
+
+def plain_attention_only(torch: Any) -> None:
+    """The formula instead of a fused kernel: it keeps the whole score matrix."""
+    torch.backends.cuda.enable_flash_sdp(False)
+    torch.backends.cuda.enable_mem_efficient_sdp(False)
+    if hasattr(torch.backends.cuda, "enable_cudnn_sdp"):
+        torch.backends.cuda.enable_cudnn_sdp(False)
 
 
 def environment(torch: Any) -> Dict[str, Any]:

@@ -30,8 +30,11 @@ def address_of(storage: Any) -> int:
     return int(storage._cdata)  # noqa: SLF001 - there is no public name for it
 
 
-def make_lifetimes(torch: Any) -> Any:
-    """A dispatch mode that follows every storage from the operator that made it to its release."""
+def make_lifetimes(torch: Any, events: Optional[List[List[int]]] = None) -> Any:
+    """A dispatch mode that follows every storage from the operator that made it to its release.
+
+    ``events`` gets ``[number, bytes]`` for each storage made, ``[number, 0]`` for each released.
+    """
     from torch.multiprocessing.reductions import StorageWeakRef
     from torch.utils._python_dispatch import TorchDispatchMode
 
@@ -49,6 +52,7 @@ def make_lifetimes(torch: Any) -> Any:
             self.peak = 0
             self.operators = {}
             self._known = {}
+            self._made = 0
 
         def __torch_dispatch__(
             self, func: Any, _types: Any, args: Any = (), kwargs: Any = None
@@ -64,12 +68,15 @@ def make_lifetimes(torch: Any) -> Any:
         def ignore(self, tensor: Any) -> None:
             """Leave out a storage that was there before, of which the loop only makes views."""
             storage = storage_of(tensor)
-            self._known[address_of(storage)] = (StorageWeakRef(storage), None)
+            self._known[address_of(storage)] = (StorageWeakRef(storage), None, 0)
 
         def settle(self) -> None:
-            gone = [key for key, (reference, _) in self._known.items() if reference.expired()]
+            gone = [key for key, (reference, _, _) in self._known.items() if reference.expired()]
             for key in gone:
-                self.live -= self._known.pop(key)[1] or 0
+                _, size, number = self._known.pop(key)
+                self.live -= size or 0
+                if events is not None and size:
+                    events.append([number, 0])
 
         def _add(self, value: Any) -> None:
             if isinstance(value, torch.Tensor):
@@ -81,15 +88,19 @@ def make_lifetimes(torch: Any) -> Any:
                     self._add(item)
 
         def _add_storage(self, storage: Any) -> None:
-            """Also sees a known storage that was resized in place."""
+            """Also sees a known storage that was resized in place, as a block of its own."""
             key, size = address_of(storage), storage.nbytes()
-            if key in self._known:
-                reference, before = self._known[key]
-                if before is None:
-                    return
-            else:
-                reference, before = StorageWeakRef(storage), 0
-            self._known[key] = (reference, size)
+            reference, before, number = self._known.get(key) or (StorageWeakRef(storage), 0, 0)
+            if before is None or before == size:
+                return
+            if events is not None:
+                if before:
+                    events.append([number, 0])
+                self._made += 1
+                number = self._made
+                if size:
+                    events.append([number, size])
+            self._known[key] = (reference, size, number)
             self.live += size - before
             self.peak = max(self.peak, self.live)
 

@@ -11,13 +11,12 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-from typing import Any, Callable, Iterable, Optional
+from typing import Any, Callable, Iterable, NamedTuple, Optional
 
 BATTERY_VERSION = 1
 """Goes up with every change that moves a figure: then old records are not comparable."""
-VOCABULARY, WIDTH, HEADS, BLOCKS, BATCH, LENGTH = 512, 128, 4, 2, 8, 64
 EMBEDDING_ROWS, EMBEDDING_WIDTH = 20_000, 64
-POOL = 1 << 21
+POOL = 1 << 21  # numbers
 """Hashed numbers made once, before anything is measured: filling a weight then costs one copy and
 leaves no trace of the hashing in the memory figures."""
 
@@ -46,9 +45,23 @@ NUMERIC_WORKLOADS = (
 )
 
 
+class Sizes(NamedTuple):
+    """Of a language model and its batch."""
+
+    vocabulary: int
+    width: int
+    heads: int
+    blocks: int
+    batch: int
+    length: int
+
+
+SIZES = Sizes(vocabulary=512, width=128, heads=4, blocks=2, batch=8, length=64)
+
+
 def battery_digest(*step_counts: int) -> str:
     """Names what was run: equal on both sides, or the figures are of different things."""
-    sizes = [VOCABULARY, WIDTH, HEADS, BLOCKS, BATCH, LENGTH, EMBEDDING_ROWS, EMBEDDING_WIDTH]
+    sizes = [*SIZES, EMBEDDING_ROWS, EMBEDDING_WIDTH]
     content = [BATTERY_VERSION, sizes, step_counts, MEMORY_WORKLOADS, NUMERIC_WORKLOADS]
     return "sha256:" + hashlib.sha256(json.dumps(content).encode()).hexdigest()
 
@@ -145,6 +158,14 @@ class Workloads:
         self.device = device
         self.numbers = Numbers(torch, device)
 
+    @classmethod
+    def without_numbers(cls, torch: Any) -> Workloads:
+        """For models whose weights do not matter."""
+        made = cls.__new__(cls)
+        made.torch = torch
+        made.device = "cpu"
+        return made
+
     def unavailable(self, name: str) -> Optional[str]:
         if name.startswith("sdpa") and not self.has_sdpa():
             return "this torch has no scaled_dot_product_attention"
@@ -159,6 +180,11 @@ class Workloads:
         family, _, variant = name.partition("_")
         return getattr(self, "_" + family)(variant, **changes)
 
+    def language_model(self, sizes: Sizes, *, checkpointed: bool = False) -> Any:
+        return _language_model(
+            self.torch, sizes, fused_attention=self.has_sdpa(), checkpointed=checkpointed
+        )
+
     def _lm(
         self,
         variant: str,
@@ -170,13 +196,11 @@ class Workloads:
     ) -> Loop:
         torch = self.torch
         if batch is None:  # without bf16 instructions a CPU takes 10 to 25 times as long
-            batch = BATCH // 4 if variant == "bf16" else BATCH
-        model = _language_model(
-            torch, fused_attention=self.has_sdpa(), checkpointed=variant == "checkpoint"
-        )
+            batch = SIZES.batch // 4 if variant == "bf16" else SIZES.batch
+        model = self.language_model(SIZES, checkpointed=variant == "checkpoint")
         self.numbers.fill(model).to(self.device)
-        tokens = self.numbers.integers(batch, LENGTH, below=VOCABULARY, seed=1)
-        labels = self.numbers.integers(batch, LENGTH, below=VOCABULARY, seed=2)
+        tokens = self.numbers.integers(batch, SIZES.length, below=SIZES.vocabulary, seed=1)
+        labels = self.numbers.integers(batch, SIZES.length, below=SIZES.vocabulary, seed=2)
         if shift_labels:
             labels = labels.roll(1, 1)
         flat = labels.view(-1)
@@ -192,7 +216,7 @@ class Workloads:
                 logits = model(tokens)
             if keep_logits is not None:
                 keep_logits.append(logits)
-            return functional.cross_entropy(logits.float().view(-1, VOCABULARY), flat)
+            return functional.cross_entropy(logits.float().view(-1, SIZES.vocabulary), flat)
 
         clip = torch.nn.utils.clip_grad_norm_ if variant == "clip" else None
         return Loop(forward, model.parameters(), optimizer, clip)
@@ -209,8 +233,8 @@ class Workloads:
         model = nn.Sequential(*layers, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(64, 10))
         self.numbers.fill(model).to(self.device)
         model.train(not evaluate)
-        images = self.numbers.floats(BATCH, 3, 32, 32, scale=input_scale)
-        labels = self.numbers.integers(BATCH, below=10, seed=3)
+        images = self.numbers.floats(SIZES.batch, 3, 32, 32, scale=input_scale)
+        labels = self.numbers.integers(SIZES.batch, below=10, seed=3)
         optimizer = torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9)
 
         def forward() -> Any:
@@ -221,7 +245,7 @@ class Workloads:
     def _sdpa(self, variant: str) -> Loop:
         torch = self.torch
         query, key, value = (
-            torch.nn.Parameter(self.numbers.floats(2, HEADS, 256, 64, scale=2.0)) for _ in range(3)
+            torch.nn.Parameter(self.numbers.floats(2, 4, 256, 64, scale=2.0)) for _ in range(3)
         )
         mask = None
         if variant == "mask":
@@ -238,11 +262,11 @@ class Workloads:
     def _encoder(self, _: str) -> Loop:
         torch = self.torch
         layer = torch.nn.TransformerEncoderLayer(
-            WIDTH, HEADS, 4 * WIDTH, dropout=0.0, batch_first=True, norm_first=True
+            128, 4, 512, dropout=0.0, batch_first=True, norm_first=True
         )
         self.numbers.fill(layer).to(self.device)
-        inputs = self.numbers.floats(BATCH, LENGTH, WIDTH)
-        wanted = self.numbers.floats(BATCH, LENGTH, WIDTH)
+        inputs = self.numbers.floats(SIZES.batch, 64, 128)
+        wanted = self.numbers.floats(SIZES.batch, 64, 128)
         optimizer = torch.optim.Adam(layer.parameters(), lr=1e-3)
 
         def forward() -> Any:
@@ -254,8 +278,8 @@ class Workloads:
         torch = self.torch
         model = torch.nn.LSTM(64, 128, batch_first=True)
         self.numbers.fill(model).to(self.device)
-        inputs = self.numbers.floats(BATCH, 32, 64)
-        wanted = self.numbers.floats(BATCH, 32, 128)
+        inputs = self.numbers.floats(SIZES.batch, 32, 64)
+        wanted = self.numbers.floats(SIZES.batch, 32, 128)
         optimizer = torch.optim.Adam(model.parameters(), lr=1e-3)
 
         def forward() -> Any:
@@ -276,44 +300,47 @@ class Workloads:
         return Loop(forward, model.parameters(), optimizer)
 
 
-def _language_model(torch: Any, *, fused_attention: bool, checkpointed: bool) -> Any:
-    """A decoder of ``BLOCKS`` pre-norm blocks. The classes are made here because torch is imported
-    late; releases before 2.0 have no fused attention and compute it by hand, as their users did."""
-    nn, functional = torch.nn, torch.nn.functional
+def _language_model(torch: Any, sizes: Sizes, *, fused_attention: bool, checkpointed: bool) -> Any:
+    """A decoder of pre-norm blocks. The classes are made here because torch is imported late.
+
+    Releases before 2.0 have no fused attention and compute it by hand, as their users did.
+    """
+    nn, functional, width = torch.nn, torch.nn.functional, sizes.width
 
     def attend(query: Any, key: Any, value: Any) -> Any:
         if fused_attention:
             return functional.scaled_dot_product_attention(query, key, value, is_causal=True)
+        length = query.shape[-2]
         scores = query @ key.transpose(-2, -1) / math.sqrt(query.shape[-1])
-        later = torch.ones(LENGTH, LENGTH, dtype=torch.bool, device=query.device).triu(1)
+        later = torch.ones(length, length, dtype=torch.bool, device=query.device).triu(1)
         return scores.masked_fill(later, -math.inf).softmax(-1) @ value
 
     class Block(nn.Module):
         def __init__(self) -> None:
             super().__init__()
-            self.before_attention = nn.LayerNorm(WIDTH)
-            self.qkv = nn.Linear(WIDTH, 3 * WIDTH)
-            self.out = nn.Linear(WIDTH, WIDTH)
-            self.before_mlp = nn.LayerNorm(WIDTH)
-            self.up = nn.Linear(WIDTH, 4 * WIDTH)
-            self.down = nn.Linear(4 * WIDTH, WIDTH)
+            self.before_attention = nn.LayerNorm(width)
+            self.qkv = nn.Linear(width, 3 * width)
+            self.out = nn.Linear(width, width)
+            self.before_mlp = nn.LayerNorm(width)
+            self.up = nn.Linear(width, 4 * width)
+            self.down = nn.Linear(4 * width, width)
 
         def forward(self, hidden: Any) -> Any:
             batch, length, _ = hidden.shape
-            qkv = self.qkv(self.before_attention(hidden)).view(batch, length, 3, HEADS, -1)
+            qkv = self.qkv(self.before_attention(hidden)).view(batch, length, 3, sizes.heads, -1)
             query, key, value = qkv.permute(2, 0, 3, 1, 4)
-            mixed = attend(query, key, value).transpose(1, 2).reshape(batch, length, WIDTH)
+            mixed = attend(query, key, value).transpose(1, 2).reshape(batch, length, width)
             hidden = hidden + self.out(mixed)
             return hidden + self.down(functional.gelu(self.up(self.before_mlp(hidden))))
 
     class LanguageModel(nn.Module):
         def __init__(self) -> None:
             super().__init__()
-            self.tokens = nn.Embedding(VOCABULARY, WIDTH)
-            self.positions = nn.Embedding(LENGTH, WIDTH)
-            self.blocks = nn.ModuleList([Block() for _ in range(BLOCKS)])
-            self.norm = nn.LayerNorm(WIDTH)
-            self.head = nn.Linear(WIDTH, VOCABULARY)
+            self.tokens = nn.Embedding(sizes.vocabulary, width)
+            self.positions = nn.Embedding(sizes.length, width)
+            self.blocks = nn.ModuleList([Block() for _ in range(sizes.blocks)])
+            self.norm = nn.LayerNorm(width)
+            self.head = nn.Linear(width, sizes.vocabulary)
 
         def forward(self, tokens: Any) -> Any:
             hidden = self.tokens(tokens) + self.positions.weight[: tokens.shape[1]]

@@ -14,10 +14,23 @@ from envlock.errors import TargetError
 from envlock.lock.behaviour import BEHAVIOUR_SCHEMA, BehaviourRecord
 from envlock.targets.base import PROBES, ProbeCall, Target
 
-PARTS = ("smoke_workloads", "smoke_host", "smoke_memory", "smoke_numerics", "smoke")
+PARTS = (
+    "smoke_lines",
+    "smoke_host",
+    "smoke_workloads",
+    "smoke_memory",
+    "smoke_allocator",
+    "smoke_numerics",
+    "smoke_kernels",
+    "smoke_shm",
+    "smoke_trace",
+    "smoke_compile",
+    "smoke_groups",
+    "smoke",
+)
 """In the order in which they import each other."""
 
-BATTERY: tuple[str, ...] = ("env", "numerics", "memory", "leak")
+BATTERY: tuple[str, ...] = ("env", "numerics", "memory", "leak", "shm", "trace")
 """Groups of probes, each of which the probe runs in a process of its own."""
 
 TIMEOUT_S = 600.0
@@ -76,6 +89,8 @@ def _record(answer: Mapping[str, Any], device: str) -> dict[str, Any]:
     for name, probe in answer["probes"].items():
         if name == "env":
             env = probe.get("values", {})
+        elif name == "sim" and probe["status"] == "ok":
+            probes[name] = {"status": "unavailable", "reason": "not simulated yet"}
         else:
             probes[name] = probe
     return {

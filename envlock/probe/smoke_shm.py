@@ -1,0 +1,130 @@
+"""Shared memory as data loader workers use it, and the limits of this control group.
+
+A worker that ran out of /dev/shm and one that the memory limit killed say the same on some
+releases ("worker exited unexpectedly"). The control group's count of kills tells them apart.
+"""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from typing import Any, Dict, Optional
+
+import smoke_host
+from smoke_lines import describe
+
+MIB = 1 << 20
+LADDER = (16 * MIB, 48 * MIB, 96 * MIB)
+BATCHES, BATCH_ITEMS, ITEM_ELEMENTS, WORKERS = 8, 4, 3 * MIB // 4, 2
+"""Eight batches of 12 MiB by two workers: what an image pipeline has in flight."""
+LOADER_TIMEOUT_S = 30
+
+
+def oom_kills() -> Optional[int]:
+    """Processes that this control group's memory limit has killed so far; version 2, then 1."""
+    for path in ("/sys/fs/cgroup/memory.events", "/sys/fs/cgroup/memory/memory.oom_control"):
+        for line in (smoke_host.read_text(path) or "").splitlines():
+            name, _, value = line.partition(" ")
+            if name == "oom_kill" and value.strip().isdigit():
+                return int(value)
+    return None
+
+
+def blocks() -> Dict[str, Any]:
+    """What can be reserved. ``posix_fallocate`` fails cleanly where writing would end in SIGBUS."""
+    stat = os.statvfs(smoke_host.SHM)
+    found = {"free": stat.f_bavail * stat.f_frsize, "largest_block": 0}
+    for size in LADDER:
+        if not _reserve(size):
+            break
+        found["largest_block"] = size
+    total = stat.f_blocks * stat.f_frsize
+    if total and not _reserve(total + MIB):  # the control: at once, without touching a page
+        found["refused_block"] = total + MIB
+    return found
+
+
+def _reserve(size: int) -> bool:
+    with tempfile.TemporaryFile(dir=smoke_host.SHM) as file:
+        try:
+            os.posix_fallocate(file.fileno(), 0, size)
+        except OSError:
+            return False
+    return True
+
+
+def load_batches(
+    torch: Any, *, item_elements: int = ITEM_ELEMENTS, batches: int = BATCHES
+) -> Dict[str, Any]:
+    """Let two workers pass batches through /dev/shm; a failure is data."""
+
+    class Items(torch.utils.data.Dataset):
+        def __len__(self) -> int:
+            return BATCH_ITEMS * batches
+
+        def __getitem__(self, index: int) -> Any:
+            return torch.full((item_elements,), float(index))
+
+    before = oom_kills()
+    found = {
+        "batches": 0,
+        "batches_wanted": batches,
+        "batch_bytes": 4 * item_elements * BATCH_ITEMS,
+    }
+    loader = torch.utils.data.DataLoader(
+        Items(),
+        batch_size=BATCH_ITEMS,
+        num_workers=WORKERS,
+        timeout=LOADER_TIMEOUT_S,
+        multiprocessing_context="fork",  # the classes of this program cannot be imported by name
+    )
+    try:
+        for _ in loader:
+            found["batches"] += 1
+    except RuntimeError as error:
+        found["failure"] = describe(error)
+    after = oom_kills()
+    if before is not None and after is not None:
+        found["oom_kills"] = after - before
+    return found
+
+
+def limits(resident: Any) -> Dict[str, Any]:
+    """What this process may use, next to what the machine seems to have.
+
+    Inside a container physical memory and the number of CPUs are the machine's: both mislead.
+    """
+    found: Dict[str, Any] = {
+        "memory_limit": smoke_host.memory_limit(),
+        "import_resident": resident,
+        "cpu_quota": cpu_quota(),
+        "cpus": os.cpu_count() or {"unknown": "the system does not say"},
+    }
+    try:
+        found["physical_memory"] = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    except (OSError, ValueError, AttributeError):
+        found["physical_memory"] = {"unknown": "the system does not say"}
+    return found
+
+
+def resident_bytes() -> Any:
+    """Of this process now, from the kernel."""
+    fields = (smoke_host.read_text("/proc/self/statm") or "").split()
+    if len(fields) < 2:
+        return {"unknown": "no /proc/self/statm"}
+    return int(fields[1]) * os.sysconf("SC_PAGE_SIZE")
+
+
+def cpu_quota() -> Any:
+    """Cores that the control group grants; version 2, then 1."""
+    text = smoke_host.read_text("/sys/fs/cgroup/cpu.max")
+    if text is None:
+        quota = smoke_host.read_text("/sys/fs/cgroup/cpu/cpu.cfs_quota_us")
+        period = smoke_host.read_text("/sys/fs/cgroup/cpu/cpu.cfs_period_us")
+        text = "%s %s" % (quota or "", period or "")
+    fields = text.split()
+    if len(fields) != 2:
+        return {"unknown": "no control group quota can be read"}
+    if fields[0] in ("max", "-1"):
+        return {"absent": True}
+    return int(fields[0]) / int(fields[1])
