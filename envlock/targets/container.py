@@ -8,7 +8,7 @@ limits and nothing of it is left on the engine.
 from __future__ import annotations
 
 import secrets
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
@@ -16,9 +16,11 @@ from typing import TYPE_CHECKING, Any
 from envlock.errors import TargetError
 from envlock.targets.answer import limits_named, new_token, probe_arguments, read_answer
 from envlock.targets.base import ProbeCall
-from envlock.targets.engine import ContainerSpec, Engine, ImageInfo
-from envlock.targets.engine_errors import ContainerEndedError, NoProgramError
+from envlock.targets.engine import Engine, ImageInfo
+from envlock.targets.engine_errors import ContainerEndedError, EngineGoneError, NoProgramError
+from envlock.targets.hijack import Output
 from envlock.targets.process import Completed, Limits, ProgramFloodError, ProgramTimeoutError
+from envlock.targets.sandbox import ContainerSpec
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -74,8 +76,9 @@ class ImageTarget:
     def __enter__(self) -> Self:
         try:
             self._start()
-        except BaseException:
-            self._discard(aborted=True)
+        except BaseException as error:
+            answered = isinstance(error, TargetError) and not isinstance(error, EngineGoneError)
+            self._discard(aborted=not answered)
             raise
         return self
 
@@ -94,10 +97,18 @@ class ImageTarget:
                 [self.interpreter, *probe_arguments(call, token)],
                 stdin=call.source(),
                 limits=Limits(timeout_s=call.timeout_s),
+                on_stderr=call.on_stderr,
             )
         return read_answer(done, call, token, label)
 
-    def run(self, argv: Sequence[str], *, stdin: bytes = b"", limits: Limits) -> Completed:
+    def run(
+        self,
+        argv: Sequence[str],
+        *,
+        limits: Limits,
+        stdin: bytes = b"",
+        on_stderr: Callable[[bytes], None] | None = None,
+    ) -> Completed:
         """Run a program in the container, to its end, whatever its exit code is.
 
         After a time limit or a flood the container is gone, and with it all that the program started.
@@ -107,10 +118,9 @@ class ImageTarget:
                 f"the container of {self.image.reference} is not running",
                 hint="it was stopped by an earlier failure; start again",
             )
+        output = Output(name=self._subject(argv[0]), limits=limits, on_stderr=on_stderr)
         try:
-            done = self.engine.execute(
-                self._container, argv, stdin=stdin, limits=limits, subject=self._subject(argv[0])
-            )
+            done = self.engine.execute(self._container, argv, stdin=stdin, output=output)
         except (ProgramTimeoutError, ProgramFloodError):
             self._discard()
             raise

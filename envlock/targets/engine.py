@@ -11,10 +11,9 @@ import logging
 import os
 import re
 import socket
-import ssl
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from http import HTTPStatus
 from pathlib import Path
 from typing import Any
@@ -27,8 +26,9 @@ from envlock.targets.engine_errors import (
     explain_pull,
     explain_start,
 )
-from envlock.targets.hijack import Output, converse
-from envlock.targets.process import Completed, Limits
+from envlock.targets.hijack import Output, converse, unwrap
+from envlock.targets.process import Completed
+from envlock.targets.sandbox import FOLDER, ContainerSpec, container_config
 
 log = logging.getLogger(__name__)
 
@@ -36,6 +36,7 @@ OLDEST_API = (1, 40)
 """Docker 19.03: the first API with device requests, which is how GPUs are asked for."""
 DEFAULT_ADDRESS = "unix:///var/run/docker.sock"
 
+_LOOK_S = 10.0
 _CALL_S = 60.0
 _PULL_SILENCE_S = 120.0
 _PULL_S = 3600.0
@@ -64,6 +65,8 @@ class ImageInfo:
     """``sha256:…`` of the image's config."""
     repo_digests: tuple[str, ...]
     """``name@sha256:…`` of manifests that this image was pulled from or pushed as."""
+    layers: tuple[str, ...]
+    """Diff ids, the base's first."""
     os: str
     architecture: str
     size_bytes: int
@@ -76,23 +79,6 @@ class ImageInfo:
     volumes: tuple[str, ...]
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class ContainerSpec:
-    """A container as envlock runs foreign images. What is not here cannot be asked for."""
-
-    name: str
-    image_id: str
-    argv: Sequence[str]
-    """Replaces the image's ENTRYPOINT and CMD."""
-    environment: Mapping[str, str] = field(default_factory=dict)
-    """Added to the image's."""
-    memory_bytes: int
-    shm_bytes: int
-    pids: int = 4096
-    gpus: bool = False
-    runtime: str | None = None
-
-
 class Engine:
     """A connection to one engine. Make one with ``Engine.connect``."""
 
@@ -101,15 +87,16 @@ class Engine:
         self.address = address
 
     @classmethod
-    def connect(cls, *, timeout_s: float = _CALL_S) -> Engine:
+    def connect(cls, *, timeout_s: float = _LOOK_S) -> Engine:
         """The engine that DOCKER_HOST names, else the local one.
 
         Raises EngineGoneError with one message per cause.
         """
+        address = os.environ.get("DOCKER_HOST") or DEFAULT_ADDRESS
+        _knock(address)
         import docker  # noqa: PLC0415
         from docker.utils import kwargs_from_env  # noqa: PLC0415
 
-        address = os.environ.get("DOCKER_HOST") or DEFAULT_ADDRESS
         try:
             client = docker.APIClient(version="auto", timeout=int(timeout_s), **kwargs_from_env())
         except docker.errors.InvalidVersion as error:
@@ -119,6 +106,7 @@ class Engine:
         version = str(client.api_version)
         if tuple(int(part) for part in re.findall(r"\d+", version)[:2]) < OLDEST_API:
             raise _too_old(address, version)
+        client.timeout = int(_CALL_S)
         return cls(client, address)
 
     def describe(self) -> str:
@@ -195,27 +183,26 @@ class Engine:
             self._client.start(spec.name)
 
     def execute(
-        self, container: str, argv: Sequence[str], *, stdin: bytes, limits: Limits, subject: str
+        self, container: str, argv: Sequence[str], *, stdin: bytes, output: Output
     ) -> Completed:
-        """Run a program in a running container, to its end.
+        """Run a program in a running container, to its end; ``output`` has the limits and listeners.
 
         Raises ProgramTimeoutError and ProgramFloodError (the program still runs then: discard the
         container) and ContainerEndedError.
         """
-        with self._calling(explain=lambda text: explain_start(text, subject)):
-            one = self._client.exec_create(container, list(argv), stdin=True, workdir="/tmp")["Id"]  # noqa: S108
 
         def ended() -> bool:
-            with self._calling(explain=lambda text: explain_start(text, subject)):
+            with self._calling(explain=lambda text: explain_start(text, output.name)):
                 return not self._client.exec_inspect(one)["Running"]
 
-        output = Output(name=subject, limits=limits)
-        with self._attached(one, subject) as (connection, early):
+        with self._calling(explain=lambda text: explain_start(text, output.name)):
+            one = self._client.exec_create(container, list(argv), stdin=True, workdir=FOLDER)["Id"]
+        with self._attached(one, output.name) as (connection, early):
             output.feed(early)
             converse(connection, output, stdin=stdin, ended=ended)
         return Completed(
             argv=tuple(argv),
-            code=self._exit_code(one, subject),
+            code=self._exit_code(one, output.name),
             stdout=bytes(output.stdout),
             stderr=bytes(output.stderr),
         )
@@ -359,47 +346,6 @@ def _has_tag(reference: str) -> bool:
     return ":" in reference.rpartition("/")[2]
 
 
-def container_config(spec: ContainerSpec) -> dict[str, Any]:
-    """The body of ``POST /containers/create``: no network, no mounts, nothing to gain, and limits.
-
-    The image's ENV stays, as it is what users get; everything else that an image may set is replaced.
-    """
-    host: dict[str, Any] = {
-        "AutoRemove": True,  # so that nothing is left when envlock itself is killed
-        "CapDrop": ["ALL"],
-        "IpcMode": "private",
-        "LogConfig": {"Type": "none", "Config": {}},  # or a program can fill the engine's disk
-        "Memory": spec.memory_bytes,
-        "MemorySwap": spec.memory_bytes,
-        "NetworkMode": "none",
-        "PidsLimit": spec.pids,
-        "Privileged": False,
-        "ReadonlyRootfs": True,
-        "RestartPolicy": {"Name": "no", "MaximumRetryCount": 0},
-        "SecurityOpt": ["no-new-privileges"],
-        "ShmSize": spec.shm_bytes,
-        "Tmpfs": {"/tmp": "mode=1777"},  # noqa: S108
-    }
-    if spec.runtime:
-        host["Runtime"] = spec.runtime
-    if spec.gpus:
-        host["DeviceRequests"] = [{"Driver": "", "Count": -1, "Capabilities": [["gpu"]]}]
-    return {
-        "Image": spec.image_id,
-        "Entrypoint": [spec.argv[0]],
-        "Cmd": list(spec.argv[1:]),
-        "Env": [f"{name}={value}" for name, value in sorted(spec.environment.items())],
-        "Healthcheck": {"Test": ["NONE"]},
-        "Labels": {"org.envlock.temporary": "true"},
-        "NetworkDisabled": True,
-        "OpenStdin": False,
-        "Tty": False,
-        "User": "65534:65534",
-        "WorkingDir": "/tmp",  # noqa: S108
-        "HostConfig": host,
-    }
-
-
 def _image_info(reference: str, raw: Mapping[str, Any]) -> ImageInfo:
     config = raw.get("Config") or {}
     env = [str(item).partition("=") for item in config.get("Env") or ()]
@@ -407,6 +353,7 @@ def _image_info(reference: str, raw: Mapping[str, Any]) -> ImageInfo:
         reference=reference,
         image_id=str(raw["Id"]),
         repo_digests=tuple(raw.get("RepoDigests") or ()),
+        layers=tuple((raw.get("RootFS") or {}).get("Layers") or ()),
         os=str(raw.get("Os", "")),
         architecture=str(raw.get("Architecture", "")),
         size_bytes=int(raw.get("Size", 0)),
@@ -420,19 +367,15 @@ def _image_info(reference: str, raw: Mapping[str, Any]) -> ImageInfo:
     )
 
 
-def unwrap(reader: Any) -> tuple[socket.socket, bytes]:
-    """The socket below an HTTP client's buffered reader, and the bytes already in that buffer."""
-    connection = getattr(reader.raw, "_sock", None)
-    if not isinstance(connection, socket.socket) or isinstance(connection, ssl.SSLSocket):
-        # The end of the input is told by closing one half, which Python's TLS and SSH cannot do.
-        raise TargetError(
-            "programs in containers can be run over unix:// and plain tcp:// engines only",
-            hint="forward the engine's socket (ssh -L) and point DOCKER_HOST at it",
-        )
-    connection.setblocking(False)
-    return connection, bytes(
-        reader.peek()
-    )  # not blocking: what is there, and nothing if nothing is
+def _knock(address: str) -> None:
+    """Fail early, and without the SDK, which forgets to close a socket that does not connect."""
+    if not address.startswith("unix://"):
+        return
+    with socket.socket(socket.AF_UNIX) as door:
+        try:
+            door.connect(address.removeprefix("unix://"))
+        except OSError as error:
+            raise explain_connection(error, address) from error
 
 
 def _too_old(address: str, version: str) -> EngineGoneError:

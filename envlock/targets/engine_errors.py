@@ -12,7 +12,7 @@ import socket
 from dataclasses import dataclass
 
 from envlock.errors import TargetError
-from envlock.neutral import neutral
+from envlock.redact import safe_text
 
 _SHOWN = 500
 """Characters of a foreign message that are passed on."""
@@ -159,7 +159,7 @@ def explain_pull(text: str, subject: str) -> TargetError:
 
 
 def _explain(rows: tuple[_Row, ...], text: str, headline: str, subject: str) -> TargetError:
-    low, said = text.lower(), neutral(text.strip(), _SHOWN)
+    low, said = text.lower(), _one_line(text)
     for row in rows:
         if any(piece in low for piece in row.pieces):
             message = row.message.format(subject=subject)
@@ -197,9 +197,13 @@ def explain_connection(error: BaseException, address: str) -> TargetError:
             hint="correct DOCKER_HOST",
         )
     return EngineGoneError(
-        f"no usable answer from a container engine at {address}: {neutral(str(error), _SHOWN)}",
+        f"no usable answer from a container engine at {address}: {_one_line(str(error))}",
         hint="check with 'docker version' that this address is a Docker Engine",
     )
+
+
+def _one_line(text: str) -> str:
+    return safe_text(" ".join(text.split()), lines=1, width=_SHOWN)
 
 
 def _causes(error: BaseException) -> list[BaseException]:

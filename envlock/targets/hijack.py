@@ -10,9 +10,11 @@ from __future__ import annotations
 import contextlib
 import selectors
 import socket
+import ssl
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import Any
 
 from envlock.errors import TargetError
 from envlock.targets.process import Limits, ProgramFloodError, ProgramTimeoutError
@@ -31,7 +33,9 @@ class Output:
     """Demultiplexed output so far."""
 
     name: str
+    """What messages call the program."""
     limits: Limits
+    on_stderr: Callable[[bytes], None] | None = None
     stdout: bytearray = field(default_factory=bytearray)
     stderr: bytearray = field(default_factory=bytearray)
     _header: bytearray = field(default_factory=bytearray)
@@ -63,6 +67,8 @@ class Output:
 
     def _take(self, piece: memoryview) -> None:
         if self._stream == _STDERR:
+            if self.on_stderr is not None:
+                self.on_stderr(bytes(piece))
             self.stderr += piece
             del self.stderr[: -self.limits.stderr_bytes]
             return
@@ -109,6 +115,21 @@ def converse(
         f"{output.name} did not finish within {output.limits.timeout_s:g} s and was stopped",
         hint="see what it waits for by running it by hand, or raise the limit",
     )
+
+
+def unwrap(reader: Any) -> tuple[socket.socket, bytes]:
+    """The socket below an HTTP client's buffered reader, and the bytes already in that buffer."""
+    connection = getattr(reader.raw, "_sock", None)
+    if not isinstance(connection, socket.socket) or isinstance(connection, ssl.SSLSocket):
+        # The end of the input is told by closing one half, which Python's TLS and SSH cannot do.
+        raise TargetError(
+            "programs in containers can be run over unix:// and plain tcp:// engines only",
+            hint="forward the engine's socket (ssh -L) and point DOCKER_HOST at it",
+        )
+    connection.setblocking(False)
+    return connection, bytes(
+        reader.peek()
+    )  # not blocking: what is there, and nothing if nothing is
 
 
 def _send(connection: socket.socket, data: memoryview) -> int:

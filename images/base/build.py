@@ -13,6 +13,7 @@ import argparse
 import io
 import os
 import platform
+import re
 import shutil
 import sys
 import tarfile
@@ -22,6 +23,7 @@ from pathlib import Path
 from typing import IO
 
 from envlock.errors import EnvlockError, TargetError
+from envlock.image.base import PYTHON_LABEL, PYTHON_VERSION_LABEL
 from envlock.image.oci import ImageConfig, write_layer, write_layout
 from envlock.targets.process import Limits, find_program, run
 
@@ -29,6 +31,7 @@ EPOCH = 1577836800
 """2020-01-01, unless SOURCE_DATE_EPOCH is set. After 1980, or zip files cannot hold the files."""
 PACKAGES = ("python3", "libgomp1", "libstdc++6")
 """What compiled wheels expect from the system beside glibc; torch's own need no more."""
+PYTHON = "/usr/bin/python3"
 PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 ARCHITECTURES = {"x86_64": "amd64", "aarch64": "arm64"}
 
@@ -83,6 +86,7 @@ def build(output: Path, *, epoch: int) -> str:
             architecture=ARCHITECTURES[platform.machine()],
             epoch=epoch,
             env={"PATH": PATH, "LANG": "C.UTF-8"},
+            labels={PYTHON_LABEL: PYTHON, PYTHON_VERSION_LABEL: python_version(packages)},
             cmd=["python3"],
         )
         digest = write_layout(layout, [layer], config)
@@ -166,6 +170,16 @@ def regular(
     info = member.replace(name=name)
     info.size = len(content)
     yield info, io.BytesIO(content)
+
+
+def python_version(packages: str) -> str:
+    """The release that the distribution's python3 is, from its package's version."""
+    found = re.search(r"^python3\.[0-9]+-minimal\t([0-9.]+)", packages, re.MULTILINE)
+    if found is None:
+        raise TargetError(
+            "the bootstrapped tree has no python3", hint="see what python3 depends on"
+        )
+    return found[1]
 
 
 def clean_name(name: str) -> str:
