@@ -13,10 +13,10 @@ demo: $(VENV)/ready ## capture, build, verify and diff a real environment, then 
 	$(VENV)/bin/python scripts/demo.py
 
 test: $(VENV)/ready ## lint, types and the unit, torch and engine tests; needs at most 30 minutes
-	$(VENV)/bin/python scripts/test.py lint unit torch engine
+	$(VENV)/bin/python scripts/test.py lint unit process torch engine
 
 test-full: $(VENV)/ready ## everything, real CUDA wheels included
-	$(VENV)/bin/python scripts/test.py lint unit torch engine cuda-image gpu
+	$(VENV)/bin/python scripts/test.py lint unit process torch engine cuda-image gpu
 
 unit: $(VENV)/ready ## lint, types and the tests that need no process and no network
 	$(VENV)/bin/python scripts/test.py lint unit

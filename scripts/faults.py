@@ -160,7 +160,7 @@ FAULTS = (
 
 def build_fault(fault: Fault, good: str, context: Path) -> None:
     """Build ``fault.tag`` upon the good image; raises when the engine cannot."""
-    from envlock.image.buildkit import find_builder  # noqa: PLC0415
+    from envlock.image.buildkit import client_environment, find_client  # noqa: PLC0415
 
     for name, text in fault.files.items():
         (context / name).write_text(text)
@@ -171,10 +171,18 @@ def build_fault(fault: Fault, good: str, context: Path) -> None:
         lines.append("ENV SSL_CERT_FILE=")
     (context / "Dockerfile").write_text("\n".join(lines) + "\n")
     bundle = os.environ.get("SSL_CERT_FILE", "/etc/ssl/certs/ca-certificates.crt")
+    options = [
+        "--network",
+        "host",
+        "--quiet",
+        "--tag",
+        fault.tag,
+        "--secret",
+        f"id=ca,src={bundle}",
+    ]
     subprocess.run(
-        [*find_builder().command, "--network", "host", "--quiet", "--tag", fault.tag]
-        + ["--secret", f"id=ca,src={bundle}", str(context)],
+        [*find_client(os.environ), *options, str(context)],
         check=True,
         capture_output=True,
-        env={**os.environ, "DOCKER_BUILDKIT": "1"},
+        env=client_environment(os.environ),
     )

@@ -12,7 +12,7 @@ import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from environments import CUDA_TORCH, TORCH, ensure_base, ensure_engine, ensure_environment
@@ -54,6 +54,10 @@ def unit() -> bool:
     return pytest("tests/unit", workers=2)
 
 
+def process() -> bool:
+    return pytest("tests/process")
+
+
 def torch() -> bool:
     python = ensure_environment(TORCH)
     return pytest("tests/torch", env={"ENVLOCK_TEST_TORCH_PYTHON": str(python)})
@@ -83,6 +87,7 @@ def gpu() -> bool:
 TIERS: Mapping[str, Callable[[], bool]] = {
     "lint": lint,
     "unit": unit,
+    "process": process,
     "torch": torch,
     "engine": engine,
     "cuda-image": cuda_image,
@@ -96,7 +101,7 @@ def pytest(folder: str, *, env: Mapping[str, str] | None = None, workers: int = 
     return run(command, env=env)
 
 
-def run(command: list[str | Path], env: Mapping[str, str] | None = None) -> bool:
+def run(command: Sequence[str | Path], env: Mapping[str, str] | None = None) -> bool:
     done = subprocess.run(command, cwd=ROOT, env={**os.environ, **(env or {})}, check=False)
     return done.returncode == 0
 

@@ -99,6 +99,7 @@ def _from_engine(reference: str, origin: str, choice: BaseChoice, engine: Engine
         name=pinned.partition("@")[0],
         digest=pinned.partition("@")[2] or info.image_id,
         python=_interpreter(info),
+        layers=info.layers,
         origin=origin,
     )
 
@@ -145,12 +146,18 @@ def _served(layout: Layout, origin: str) -> Iterator[Base]:
             name=BOOTSTRAPPED,
             digest=layout.manifest_digest,
             python=_checked_path(_labels(layout).get(PYTHON_LABEL, "/usr/bin/python3")),
+            layers=tuple(_config(layout)["rootfs"]["diff_ids"]),
             origin=origin,
         )
 
 
 def _labels(layout: Layout) -> dict[str, Any]:
-    config = layout.blob(json.loads(layout.manifest)["config"]["digest"])
-    if config is None:
+    return _config(layout).get("config", {}).get("Labels") or {}
+
+
+def _config(layout: Layout) -> dict[str, Any]:
+    path = layout.blob(json.loads(layout.manifest)["config"]["digest"])
+    if path is None:
         raise InputError(f"{layout.folder}: the config blob is missing")
-    return json.loads(config.read_bytes()).get("config", {}).get("Labels") or {}
+    config: dict[str, Any] = json.loads(path.read_bytes())
+    return config

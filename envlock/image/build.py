@@ -136,7 +136,7 @@ def _recorded(lock: Lock, plan: BuildPlan, engine: Engine, image_id: str) -> Loc
     base = BaseImage(
         reference=plan.base.name,
         digest=plan.base.digest,
-        layers=list(engine.resolve(plan.base.reference).layers),
+        layers=list(plan.base.layers),
     )
     image = lock.table.image.model_copy(
         update={"base": base, "id": image_id, "engine": engine.describe()}

@@ -48,6 +48,8 @@ class Base:
     digest: str
     python: str
     """Path of its interpreter."""
+    layers: tuple[str, ...] = ()
+    """Diff ids, as far as they are known."""
     origin: str
     """For people: where it came from and why it was taken."""
 

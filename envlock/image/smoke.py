@@ -44,14 +44,14 @@ def run_smoke(options: SmokeOptions) -> SmokeResult:
     with open_target(options.reference, options.reading) as target:
         measured = measure(target, device=options.device, progress=options.reading.say)
         label = target.describe()
-    judgement = judge_behaviour(recorded, measured)
+    findings, checked, unknown = judge_behaviour(recorded, measured)
     report = Report(
         command="smoke",
         left="the lock's record" if recorded else "absolute limits",
         right=label,
-        findings=judgement.findings,
-        checked=judgement.checked,
-        unknown=judgement.unknown,
+        findings=findings,
+        checked=checked,
+        unknown=unknown,
     )
     return SmokeResult(record=measured, report=report)
 

@@ -125,7 +125,9 @@ def image_side(observation: Observation) -> Observation:
 
 
 def behaviour_judgement(lock: Lock, measured: BehaviourRecord) -> Judgement:
-    return judge_behaviour(record_of(lock, measured.device_class), measured)
+    recorded = record_of(lock, measured.device_class)
+    findings, checked, unknown = judge_behaviour(recorded, measured)
+    return Judgement(findings=findings, checked=checked, unknown=unknown)
 
 
 def joined(first: Judgement, second: Judgement) -> Judgement:
