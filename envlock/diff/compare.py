@@ -52,6 +52,8 @@ class Comparison:
     """Facts that both sides know and that are equal."""
     unknown: tuple[str, ...]
     """Subjects that at least one side does not know."""
+    one_sided: tuple[str, ...]
+    """Those of them that the other side does know."""
 
 
 OWN_DISTRIBUTIONS = frozenset({"torch-envlock"})
@@ -73,7 +75,7 @@ _NOT_COMPARED: dict[type[BaseModel], frozenset[str]] = {
         }
     ),
     # How a distribution came in; its content is compared by version and RECORD digest.
-    Package: frozenset({"installer", "path_class", "source", "tags"}),
+    Package: frozenset({"built_for", "installer", "path_class", "source", "tags"}),
     Gpu: frozenset({"ecc_uncorrected", "used_bytes"}),  # of the moment
     Library: frozenset({"shadowed"}),
     Python: frozenset({"site_folders"}),
@@ -170,12 +172,15 @@ def compare(left: Observation, right: Observation) -> Comparison:
     exact, prefixes = _skips(left, right)
     deltas: list[Delta] = []
     unknown: list[str] = []
+    one_sided: list[str] = []
     equal = 0
     for path, one, other in _leaves(left, right):
         if path in exact or path.startswith(prefixes):
             continue
         if isinstance(one, Unknown) or isinstance(other, Unknown):
             unknown.append(path)
+            if not (isinstance(one, Unknown) and isinstance(other, Unknown)):
+                one_sided.append(path)
         elif _same(one, other):
             equal += 1
         else:
@@ -185,4 +190,6 @@ def compare(left: Observation, right: Observation) -> Comparison:
             elif isinstance(one, Absent):
                 kind = DeltaKind.ONLY_RIGHT
             deltas.append(Delta(subject=path, left=as_json(one), right=as_json(other), kind=kind))
-    return Comparison(deltas=tuple(deltas), equal=equal, unknown=tuple(unknown))
+    return Comparison(
+        deltas=tuple(deltas), equal=equal, unknown=tuple(unknown), one_sided=tuple(one_sided)
+    )

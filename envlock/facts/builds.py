@@ -45,6 +45,7 @@ class TorchBuild:
     requires_python: str
     python_tags: frozenset[str]
     """Interpreters with a Linux x86_64 wheel: ``cp311``, ``cp313t``."""
+    windows_tags: frozenset[str]
     pins: Mapping[str, str]
     """Exact requirements of the PyPI Linux x86_64 wheel, by distribution."""
     git: str
@@ -95,6 +96,7 @@ def _build(row: dict[str, Any]) -> TorchBuild:
         min_glibc=max(floors, key=lambda text: versions.numbers(text) or ()),
         requires_python=row["requires_python"],
         python_tags=frozenset(row["wheel_python_tags"].get(platform, ())),
+        windows_tags=frozenset(row["wheel_python_tags"].get("win_amd64", ())),
         pins=row["pins_linux_x86_64"],
         git=row["git_version"],
         variants=tuple(_variant(v, tag, wheel) for v in row["variants"]),

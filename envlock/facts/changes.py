@@ -27,6 +27,8 @@ class Change:
     effect: str
     noticed_by: str
     remedy: str
+    platform: str | None
+    """``windows`` or ``aarch64`` where only that platform is touched."""
     confidence: Confidence
     source: tuple[str, ...]
 
@@ -40,6 +42,7 @@ def _change(row: dict[str, Any]) -> Change:
         effect=row["effect"],
         noticed_by=row["noticed_by"],
         remedy=row["remedy"],
+        platform=row.get("platform"),
         confidence=row["confidence"],
         source=tuple(row["source"]),
     )
@@ -57,9 +60,18 @@ def _crossed(change: Change, old: Version, new: Version) -> bool:
     return since is not None and old < since <= new
 
 
-def changes_between(component: Component, one: str, other: str) -> tuple[Change, ...]:
-    """The changes that lie between two versions, in either direction."""
+def changes_between(
+    component: Component, one: str, other: str, platform: str | None = None
+) -> tuple[Change, ...]:
+    """The changes that lie between two versions, in either direction.
+
+    ``platform``: changes that touch only another platform than this one are left out.
+    """
     a, b = versions.parse(one.partition("+")[0]), versions.parse(other.partition("+")[0])
     if a is None or b is None or a == b:
         return ()
-    return tuple(c for c in changes_of(component) if _crossed(c, min(a, b), max(a, b)))
+    return tuple(
+        c
+        for c in changes_of(component)
+        if c.platform in {None, platform} and _crossed(c, min(a, b), max(a, b))
+    )

@@ -53,6 +53,12 @@ def minor_of(text: str) -> tuple[int, int] | None:
     return None if found is None or len(found) < 2 else (found[0], found[1])
 
 
+def minor_text(text: str) -> str:
+    """``12.1`` for ``12.1.105``; the text itself where it names no minor release."""
+    found = minor_of(text)
+    return text if found is None else f"{found[0]}.{found[1]}"
+
+
 def is_release(text: str) -> bool:
     """False for nightly and pre-release versions, which no table describes."""
     version = parse(text)

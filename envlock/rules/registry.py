@@ -3,3 +3,176 @@
 A rule is a small pure function in the file of its family. Its docstring is the manual page that
 ``envlock explain CODE`` prints: first line what it means, then why, then what to do.
 """
+
+from __future__ import annotations
+
+import functools
+from dataclasses import dataclass
+
+from envlock.findings import Severity
+from envlock.rules import (
+    companions,
+    cuda_libraries,
+    devices,
+    driver,
+    gpu,
+    installation,
+    interpreter,
+    lock_state,
+    packages,
+    plain,
+    system,
+    toolkit,
+    torch_build,
+    variables,
+)
+from envlock.rules.base import Rule
+
+RULES: tuple[Rule, ...] = (
+    # The hardware and the driver: nothing above them can work.
+    gpu.ecc_errors,
+    driver.mixed_driver,
+    driver.nvml_fails,
+    driver.fabric_manager,
+    system.device_denied,
+    driver.container_toolkit,
+    driver.wsl_driver_path,
+    # Another torch than anyone thinks.
+    interpreter.torch_from_elsewhere,
+    interpreter.too_few_bits,
+    lock_state.no_such_build,
+    interpreter.no_wheel_for_python,
+    torch_build.cpu_only,
+    # torch against the machine.
+    driver.forward_compat,
+    driver.below_floor,
+    driver.image_needs_newer,
+    driver.image_requirement,
+    gpu.no_kernels,
+    devices.no_such_device,
+    # The files behind the versions.
+    installation.files_altered,
+    installation.files_missing,
+    cuda_libraries.contested_library,
+    cuda_libraries.two_majors,
+    cuda_libraries.other_cudnn,
+    cuda_libraries.older_nccl,
+    cuda_libraries.shadowed,
+    cuda_libraries.path_names_toolkit,
+    toolkit.nccl_for_other_cuda,
+    toolkit.split_site_packages,
+    toolkit.mkl_too_new,
+    system.glibc_too_old,
+    system.libstdcxx_outside,
+    system.soname_missing,
+    # What must fit torch.
+    companions.other_variant,
+    companions.other_release,
+    companions.extension_for_other_torch,
+    companions.other_cxx_abi,
+    companions.triton_not_pinned,
+    companions.mixed_channels,
+    companions.companions_differ,
+    packages.numpy_2_with_old_torch,
+    devices.workspace_for_determinism,
+    devices.no_peer_to_peer,
+    toolkit.nvcc_missing,
+    toolkit.nvcc_major,
+    lock_state.index_line,
+    # Differences, the ones with the largest effect first.
+    torch_build.missing,
+    torch_build.other_kind,
+    torch_build.cuda_build,
+    torch_build.rocm_build,
+    torch_build.release,
+    torch_build.other_source,
+    driver.reference_build_needs_newer,
+    gpu.reference_build_has_no_kernels,
+    system.reference_needs_newer_glibc,
+    packages.other_content,
+    cuda_libraries.nccl_differs,
+    companions.triton_differs,
+    system.soname_other,
+    # Symptoms: they lead only where no cause was found.
+    torch_build.not_importable,
+    torch_build.sees_no_gpu,
+    # Works, but otherwise.
+    gpu.tf32_step,
+    variables.tf32_differs,
+    cuda_libraries.cudnn_differs,
+    variables.allocator_differs,
+    variables.determinism_differs,
+    variables.backend_differs,
+    variables.variable_differs,
+    gpu.smaller_memory,
+    cuda_libraries.cudnn_below_gate,
+    toolkit.blackwell_attention,
+    variables.expandable_with_pool,
+    variables.option_too_new,
+    variables.two_spellings,
+    devices.order_of_devices,
+    devices.variable_of_the_runtime,
+    system.small_shm,
+    system.cgroup_memory,
+    toolkit.no_c_compiler,
+    gpu.only_ptx,
+    gpu.memory_in_use,
+    interpreter.emulated,
+    interpreter.others_from_elsewhere,
+    interpreter.minor_version,
+    interpreter.kind_of_python,
+    system.other_machine_kind,
+    packages.numpy_major,
+    packages.other_commit,
+    packages.version_differs,
+    packages.missing,
+    packages.added,
+    installation.contested_files,
+    installation.duplicates,
+    installation.broken_metadata,
+    installation.unmet,
+    system.few_open_files,
+    lock_state.from_local_files,
+    lock_state.unrecorded_source,
+    lock_state.editable,
+    # Recorded.
+    variables.search_path_differs,
+    cuda_libraries.other_place,
+    driver.driver_differs,
+    system.glibc_differs,
+    gpu.mig,
+)
+"""Where two findings are equally severe, the one whose rule stands first leads."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Page:
+    """One page of the manual."""
+
+    code: str
+    severity: Severity
+    """As a rule; single findings may be milder, and ``verify`` is stricter."""
+    title: str
+    text: str
+
+
+@functools.cache
+def _pages() -> dict[str, Page]:
+    found: dict[str, Page] = {}
+    for rule in (*RULES, *plain.PAGES):
+        if rule.code in found:
+            raise AssertionError(f"{rule.code} is used twice")
+        found[rule.code] = Page(
+            code=rule.code, severity=rule.severity, title=rule.title, text=rule.manual
+        )
+    return found
+
+
+def manual(code: str) -> Page | None:
+    """What ``envlock explain CODE`` prints; None for a code that does not exist."""
+    return _pages().get(code.upper())
+
+
+def all_codes() -> tuple[str, ...]:
+    """Every code of this package, in order of number."""
+    return tuple(sorted(_pages()))

@@ -1,0 +1,140 @@
+"""From what a rule found to a finding: code, severity, values, evidence, order, folding."""
+
+from __future__ import annotations
+
+import fnmatch
+from collections.abc import Iterable
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+from envlock.diff.compare import as_json
+from envlock.facts import Change
+from envlock.findings import Evidence, Finding, JsonValue, Severity, Side
+from envlock.lock.observation import CondaPackage, Package, Unknown
+from envlock.rules import plain
+from envlock.rules.base import HERE, REFERENCE, Env, Fault, Pair, Rule
+
+
+class Found(NamedTuple):
+    order: int
+    """Place of its rule: the first most likely explains a failure."""
+    finding: Finding
+    is_fault: bool = False
+    """Of one environment by itself, and not of both."""
+
+
+def shown(env: Env, path: str) -> JsonValue:
+    """The fact at a path as a finding shows it; of a distribution, its version."""
+    try:
+        fact: Any = env.find(path)
+    except (AttributeError, KeyError):  # a subject that is no path, such as a rule's code
+        return None
+    if isinstance(fact, Package | CondaPackage) and not isinstance(fact.version, Unknown):
+        fact = fact.version
+    return as_json(fact)
+
+
+def _evidence(paths: Iterable[str], *envs: Env) -> tuple[Evidence, ...]:
+    return tuple(
+        Evidence(
+            side=env.side,
+            path=path,
+            value=shown(env, path),
+            read_from=env.observation.read_from.get(path, ""),
+        )
+        for path in dict.fromkeys(paths)
+        for env in envs
+    )
+
+
+def _changes(fault: Fault, changes: Iterable[Change]) -> tuple[Finding, ...]:
+    return tuple(
+        Finding(
+            code=plain.CHANGE.code,
+            severity=plain.CHANGE.severity,
+            subject=fault.subject,
+            message=f"Since {change.component} {change.since} ({change.kind}): {change.effect}. "
+            f"Noticed by: {change.noticed_by}.",
+            hint=change.remedy,
+            sources=change.source,
+        )
+        for change in changes
+    )
+
+
+def _finding(rule: Rule, fault: Fault, severity: Severity) -> Finding:
+    return Finding(
+        code=rule.code,
+        severity=severity,
+        subject=fault.subject,
+        message=fault.message,
+        hint=fault.hint,
+        sources=fault.sources,
+        folded=_changes(fault, fault.changes),
+        explains=fault.explains,
+    )
+
+
+def finish_one(
+    rule: Rule, fault: Fault, env: Env, other: Env | None = None, *, on_both: bool = False
+) -> Finding:
+    """A fault of one environment; ``other`` is the one it is compared with."""
+    finding = replace(
+        _finding(rule, fault, fault.severity or rule.severity),
+        evidence=_evidence((fault.subject, *fault.evidence), env),
+        left=_value(fault, Side.LEFT, env, other),
+        right=_value(fault, Side.RIGHT, env, other),
+    )
+    if on_both:
+        note = "On both sides, so it does not explain a difference: "
+    elif other is not None and env.side is Side.LEFT:
+        note = f"Only {REFERENCE} shows this, not {HERE}: "
+    else:
+        return finding
+    return replace(finding, severity=Severity.INFO, message=note + finding.message, explains=())
+
+
+def _value(fault: Fault, side: Side, *envs: Env | None) -> JsonValue:
+    return next((shown(env, fault.subject) for env in envs if env and env.side is side), None)
+
+
+def finish_pair(rule: Rule, fault: Fault, pair: Pair, *, exact: bool) -> Finding:
+    severity = fault.severity or rule.severity
+    if exact and rule.strict is not None and rule.strict.rank < severity.rank:
+        severity = rule.strict
+    return replace(
+        _finding(rule, fault, severity),
+        left=shown(pair.left, fault.subject),
+        right=shown(pair.right, fault.subject),
+        evidence=_evidence((fault.subject, *fault.evidence), pair.left, pair.right),
+    )
+
+
+def in_order(found: Iterable[Found]) -> list[Found]:
+    """Most severe first, then most likely cause first, then by subject."""
+    return sorted(found, key=lambda f: (f.finding.severity.rank, f.order, f.finding.subject))
+
+
+def fold(found: list[Found]) -> tuple[Finding, ...]:
+    """Consequences under their cause. Each folds once, under the first cause that explains it."""
+    leads: list[Found] = []
+    under: dict[int, list[Finding]] = {}
+    for each in found:
+        index = next((i for i, lead in enumerate(leads) if _explains(lead, each)), None)
+        if index is None:
+            leads.append(each)
+        else:
+            under.setdefault(index, []).append(each.finding)
+    return tuple(
+        replace(lead.finding, folded=(*lead.finding.folded, *under[i]))
+        if i in under
+        else lead.finding
+        for i, lead in enumerate(leads)
+    )
+
+
+def _explains(lead: Found, each: Found) -> bool:
+    if each.is_fault and not lead.is_fault:
+        return False  # a fault of one side does not follow from a difference
+    subject = each.finding.subject
+    return any(fnmatch.fnmatchcase(subject, pattern) for pattern in lead.finding.explains)

@@ -1,0 +1,375 @@
+"""Distributions that must fit torch: torchvision, torchaudio, triton, compiled extensions."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from packaging.specifiers import InvalidSpecifier, SpecifierSet
+
+from envlock.facts import INDEX, torch_build, versions
+from envlock.findings import Severity
+from envlock.lock.observation import BuiltFor, Package
+from envlock.rules import reading
+from envlock.rules.base import (
+    HERE,
+    REFERENCE,
+    DoesNotApplyError,
+    Env,
+    Fault,
+    Pair,
+    UndecidedError,
+    check,
+    difference,
+)
+from envlock.rules.wording import listed
+
+_DOMAIN = ("torchvision", "torchaudio")
+_BUILD_TAG = re.compile(r"cu\d{2,3}|cpu|rocm[\d.]+|xpu")
+_EXTENSION_TAG = re.compile(r"(?:cu(?P<cuda>\d{2,3}))?(?:pt|torch)(?P<torch>\d+\.?\d+)")
+
+
+def _tag(version: str) -> str | None:
+    """The build variant in a local version: ``cu121``; None where there is none."""
+    local = version.partition("+")[2]
+    return local if _BUILD_TAG.fullmatch(local) else None
+
+
+@check("EL221", Severity.ERROR)
+def other_variant(env: Env) -> Iterator[Fault]:
+    """torchvision or torchaudio is of another build variant than torch.
+
+    Their compiled operators must be of the same variant: a CPU torchvision beside a CUDA torch
+    lacks its CUDA operators, a CUDA one beside a CPU torch cannot register any ("operator
+    torchvision::nms does not exist"). On Linux x86_64 the default index has the CUDA build, which
+    carries no local tag. That such a mix seems to work for a release is luck.
+
+    To do: install all of them from one index.
+    """
+    torch = reading.torch_tag(env)
+    kind = reading.torch_kind(env)
+    if kind is None and env.peek("torch.cuda_available"):
+        kind = reading.Read("cuda", "torch.cuda_available")
+    table = env.table("packages")
+    present = [name for name in _DOMAIN if name in table]
+    if not present:
+        raise DoesNotApplyError("neither torchvision nor torchaudio")
+    if kind is None:
+        raise UndecidedError("torch.build", "not recorded")
+    for name in present:
+        have = _variant(env, name, table[name])
+        want = torch.value if torch and _BUILD_TAG.fullmatch(torch.value) else None
+        if have is None or _fits(have[0], want, kind.value):
+            continue
+        index = want or "cu121"
+        version = (env.package(name) or "").partition("+")[0]
+        yield Fault(
+            subject=f"packages.{name}",
+            message=f"{name}{f' {version}' if version else ''} is the {have[0]} build, torch is "
+            f"{want or kind.value}: its compiled operators do not work with this torch.",
+            hint=f"pip install --force-reinstall --no-deps {name}{f'=={version}' if version else ''} "
+            f"--index-url {INDEX}{index if want else 'TAG, the tag of your torch'}",
+            evidence=(kind.path, have[1], *([torch.path] if torch else [])),
+        )
+
+
+def _variant(env: Env, name: str, package: Package) -> tuple[str, str] | None:
+    """(variant, path that says so): ``cu121``, ``cpu``, or ``cuda`` where the release is open."""
+    built = package.built_for
+    if isinstance(built, BuiltFor):
+        path = f"packages.{name}.built_for"
+        if isinstance(built.cuda, str):
+            return versions.tag_of_cuda(built.cuda) or "cuda", path
+        if env.lacks(f"{path}.cuda"):
+            return "cpu", path
+    version = env.package(name)
+    if version is None:
+        return None
+    path = f"packages.{name}.version"
+    tag = _tag(version)
+    if tag is not None:
+        return tag, path
+    # Conda and distributions build without a tag; so do the default wheels of other platforms.
+    default = (
+        "+" not in version
+        and versions.is_release(version)
+        and env.peek("system.os") == "linux"
+        and env.peek("system.arch") in {None, "x86_64", "amd64"}
+        and name not in env.peek_table("conda")
+    )
+    return ("cuda", path) if default else None
+
+
+def _fits(have: str, want: str | None, kind: str) -> bool:
+    if want is not None and have != "cuda":
+        return have == want
+    family = {"cpu": "cpu", "xpu": "xpu"}.get(have, "rocm" if have.startswith("rocm") else "cuda")
+    return family == kind
+
+
+@check("EL222", Severity.ERROR)
+def other_release(env: Env) -> Iterator[Fault]:
+    """torchvision or torchaudio belongs to another torch release.
+
+    Each release of them is compiled against exactly one torch release and requires it.
+
+    To do: install the release that requires the installed torch; pip finds it when all of them are
+    named in one command.
+    """
+    for index, entry in enumerate(env.need("unmet")):
+        if entry.distribution not in _DOMAIN or not re.match(r"torch(?![\w-])", entry.requirement):
+            continue
+        yield Fault(
+            subject=f"packages.{entry.distribution}",
+            message=f"{entry.distribution} {env.package(entry.distribution) or ''} requires "
+            f"{entry.requirement}, and torch is {env.package('torch') or 'not installed'}: its "
+            "compiled operators do not load.",
+            hint=f"pip install torch {entry.distribution} in one command, from torch's own index",
+            evidence=(f"unmet.{index}", "packages.torch", "torch.version"),
+        )
+
+
+@check("EL223", Severity.ERROR)
+def extension_for_other_torch(env: Env) -> Iterator[Fault]:
+    """An extension was compiled for another torch or another CUDA than the installed one.
+
+    Its compiled part does not load, or only its CPU part does: undefined symbols, or a warning
+    that the extension cannot be used.
+
+    To do: install the extension's wheel for this torch and CUDA, or build it from source; where
+    torch is the odd one out (a CPU build), install the torch that the extension expects.
+    """
+    torch = reading.torch_version(env)
+    if torch is None:
+        raise UndecidedError("torch.version", "not recorded")
+    have = versions.minor_of(torch.value)
+    cuda, kind = reading.torch_cuda(env), reading.torch_kind(env)
+    for name, (built, path) in _extensions(env):
+        if name in _DOMAIN:
+            continue
+        want = versions.minor_of(built.get("torch", ""))
+        want_cuda = built.get("cuda")
+        faults = []
+        if want and have and want != have:
+            faults.append(f"torch {want[0]}.{want[1]}")
+        if want_cuda and kind and kind.value == "cpu":
+            faults.append(f"CUDA {want_cuda}, and torch is a CPU-only build")
+        elif want_cuda and cuda and versions.major(want_cuda) != versions.major(cuda.value):
+            faults.append(f"CUDA {want_cuda}, and torch has {cuda.value}")
+        if faults:
+            yield Fault(
+                subject=f"packages.{name}",
+                message=f"{name} was compiled for {listed(faults)} (installed: torch {torch.value}).",
+                hint=f"install the wheel of {name} for torch {torch.value}, or build it from source",
+                evidence=(path, torch.path),
+            )
+
+
+def _extensions(env: Env) -> Iterator[tuple[str, tuple[dict[str, str], str]]]:
+    """What each extension was compiled for: as recorded, else by the tag in its version.
+
+    Many projects put it there: ``2.5.5+cu118torch2.2cxx11abiTRUE``, ``0.6.1+pt24cu121``.
+    """
+    for name, package in sorted(env.table("packages").items()):
+        found: dict[str, str] = {}
+        built = package.built_for
+        if isinstance(built, BuiltFor):
+            for key in ("torch", "cuda"):
+                value = getattr(built, key)
+                if isinstance(value, str):
+                    found[key] = value
+            yield name, (found, f"packages.{name}.built_for")
+            continue
+        version = env.package(name) or ""
+        local = version.partition("+")[2]
+        tag = _EXTENSION_TAG.search(local)
+        if tag is None:
+            continue
+        release = tag.group("torch")
+        found["torch"] = release if "." in release else f"{release[0]}.{release[1:]}"
+        cuda = re.search(r"cu(\d{2,3})(?!\d)", local)
+        cuda_release = versions.cuda_of_tag(f"cu{cuda.group(1)}") if cuda else None
+        if cuda_release:
+            # Extensions name the major alone as well: cu12.
+            found["cuda"] = (
+                f"{cuda.group(1)}.0" if cuda and len(cuda.group(1)) == 2 else cuda_release
+            )
+        yield name, (found, f"packages.{name}.version")
+
+
+@check("EL224", Severity.ERROR)
+def other_cxx_abi(env: Env) -> Iterator[Fault]:
+    """An extension was compiled for the other C++11 ABI than torch.
+
+    Importing it stops with an undefined symbol (`_ZN3c10...`, with `__cxx11` in it or missing). The
+    PyPI wheels of torch for Linux x86_64 use the new ABI from 2.7 on and the old one before; conda's
+    and some vendors' builds use the new one throughout.
+
+    To do: install the wheel whose name has the right cxx11abiTRUE or cxx11abiFALSE, or build it.
+    """
+    seen = False
+    for name, package in sorted(env.table("packages").items()):
+        wants, path = _wanted_abi(env, name, package)
+        if wants is None:
+            continue
+        seen = True
+        have, abi_path, sources = _torch_abi(env)
+        if have != wants:
+            yield Fault(
+                subject=f"packages.{name}",
+                message=f"{name} was compiled with cxx11abi={str(wants).upper()}, torch with "
+                f"{str(have).upper()}: importing it stops with an undefined symbol.",
+                hint=f"install the cxx11abi{str(have).upper()} wheel of {name}, or build it from "
+                "source",
+                evidence=(path, abi_path, "torch.version"),
+                sources=sources,
+            )
+    if not seen:
+        raise DoesNotApplyError("no extension says which ABI it was compiled for")
+
+
+def _wanted_abi(env: Env, name: str, package: Package) -> tuple[bool | None, str]:
+    built = package.built_for
+    if isinstance(built, BuiltFor) and isinstance(built.cxx11_abi, bool):
+        return built.cxx11_abi, f"packages.{name}.built_for"
+    local = (env.package(name) or "").partition("+")[2].lower()
+    found = re.search(r"cxx11abi\.?(true|false)", local)
+    return (found.group(1) == "true") if found else None, f"packages.{name}.version"
+
+
+def _torch_abi(env: Env) -> tuple[bool, str, tuple[str, ...]]:
+    seen = env.peek("torch.cxx11_abi")
+    if isinstance(seen, bool):
+        return seen, "torch.cxx11_abi", ()
+    version, tag = reading.torch_version(env), reading.torch_tag(env)
+    build = torch_build(version.value) if version else None
+    usual = env.peek("system.os") == "linux" and "pytorch" not in env.peek_table("conda")
+    if version and build and usual and (tag is None or tag.value == build.default_tag):
+        return build.cxx11_abi, version.path, build.source
+    raise UndecidedError("torch.cxx11_abi", "not recorded, and no table row for this build")
+
+
+@check("EL225", Severity.ERROR)
+def triton_not_pinned(env: Env) -> Iterator[Fault]:
+    """triton is not the version that torch requires.
+
+    torch.compile generates code for exactly one triton and imports its internals: "cannot import
+    name 'triton_key'", or kernels that fail to compile.
+
+    To do: install the triton that torch pins, or the torch that goes with this triton.
+    """
+    for index, entry in enumerate(env.peek("unmet") or []):
+        if entry.distribution == "torch" and re.match(r"triton(?![\w-])", entry.requirement):
+            yield _triton_fault(env, entry.requirement, (f"unmet.{index}",), ())
+            return
+    have = env.need("packages.triton.version")
+    torch = reading.torch_release(env)
+    build = torch_build(torch.value) if torch else None
+    if torch is None or build is None or build.triton is None:
+        raise UndecidedError("torch.release", "no row for the triton of this torch")
+    kind = reading.torch_kind(env)
+    if kind is not None and kind.value not in {"cuda", "cpu"}:
+        raise DoesNotApplyError("ROCm and XPU builds have a triton of their own")
+    try:
+        fits = SpecifierSet(build.triton).contains(have, prereleases=True)
+    except InvalidSpecifier:  # pragma: no cover  (the tables are tested)
+        fits = True
+    if versions.numbers(have) and not fits:
+        yield _triton_fault(env, f"triton{build.triton}", (torch.path,), build.source)
+
+
+def _triton_fault(
+    env: Env, requirement: str, evidence: tuple[str, ...], sources: tuple[str, ...]
+) -> Fault:
+    have = env.package("triton")
+    return Fault(
+        subject="packages.triton",
+        message=f"torch requires {requirement}, and triton is {have or 'another'}: torch.compile "
+        "fails, or generates code for the wrong triton.",
+        hint=f'pip install "{requirement}"',
+        evidence=("packages.triton.version", *evidence),
+        sources=sources,
+        explains=("packages.triton.*", "unmet.*"),
+    )
+
+
+@difference("EL226", Severity.ERROR, strict=Severity.ERROR)
+def triton_differs(pair: Pair) -> Iterator[Fault]:
+    """triton differs although torch does not explain it.
+
+    torch.compile works with one triton release only; another one fails to import or generates other
+    kernels, with other memory use and last digits.
+
+    To do: install the triton that torch requires.
+    """
+    left, right = pair.left.package("triton"), pair.right.package("triton")
+    if left is None or right is None:
+        raise DoesNotApplyError("packages.triton.version")
+    if left != right:
+        same_minor = versions.minor_of(left) == versions.minor_of(right)
+        yield Fault(
+            subject="packages.triton",
+            severity=Severity.WARNING if same_minor else None,
+            message=f"triton is {left} in {REFERENCE} and {right} in {HERE}; torch.compile works "
+            "with the one that torch was made for.",
+            hint=f"pip install triton=={left}",
+            evidence=("packages.triton.version", "torch.version"),
+            explains=("packages.triton.*",),
+        )
+
+
+@check("EL227", Severity.ERROR)
+def mixed_channels(env: Env) -> Iterator[Fault]:
+    """torch and a companion come from different conda channels.
+
+    The channels build with different compilers and C++ ABIs: "undefined symbol" at import. The
+    versions fit, only the build strings and channels tell.
+
+    To do: install torch, torchvision and torchaudio from one channel.
+    """
+    conda = env.table("conda")
+    torch = conda.get("pytorch")
+    if torch is None or not isinstance(torch.channel, str):
+        raise DoesNotApplyError("no torch from conda with a known channel")
+    for name in _DOMAIN:
+        other = conda.get(name)
+        if other is not None and isinstance(other.channel, str) and other.channel != torch.channel:
+            yield Fault(
+                subject=f"conda.{name}.channel",
+                message=f"torch is from the channel {torch.channel}, {name} from {other.channel}: "
+                "compiled with different compilers and ABIs.",
+                hint=f"conda install {name} from {torch.channel}, or all of them from one channel",
+                evidence=("conda.pytorch.channel", "conda.pytorch.build"),
+            )
+
+
+_SAME_VERSION = (
+    ("flashinfer-python", "flashinfer-cubin", "flashinfer-jit-cache"),
+    ("transformer-engine", "transformer-engine-torch", "transformer-engine-cu12"),
+    ("onnxruntime-gpu", "onnxruntime"),
+    ("tensorflow", "tensorflow-cpu"),
+    ("lightning", "pytorch-lightning"),
+)
+"""Distributions of one project that check each other's version, or overwrite each other."""
+
+
+@check("EL228", Severity.ERROR)
+def companions_differ(env: Env) -> Iterator[Fault]:
+    """Two distributions of one project have different versions.
+
+    They are released together and refuse each other, but neither requires the other, so an
+    upgrade moves one of them only.
+
+    To do: install the same version of both, or remove the optional one.
+    """
+    table = env.table("packages")
+    for family in _SAME_VERSION:
+        found = {n: v.partition("+")[0] for n in family if n in table and (v := env.package(n))}
+        if len(set(found.values())) > 1:
+            names = list(found)
+            yield Fault(
+                subject=f"packages.{names[0]}",
+                message=f"{listed(f'{n} {v}' for n, v in found.items())}: the versions must be equal.",
+                hint=f"pip install {' '.join(f'{n}=={found[names[0]]}' for n in names)}",
+                evidence=tuple(f"packages.{n}" for n in names),
+            )

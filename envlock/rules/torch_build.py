@@ -1,0 +1,401 @@
+"""Which torch this is: release, CUDA build, CPU or GPU, and whether it fits the machine."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from envlock.facts import Change, changes_between, torch_build, versions
+from envlock.findings import Severity
+from envlock.rules import reading
+from envlock.rules.base import (
+    HERE,
+    REFERENCE,
+    DoesNotApplyError,
+    Env,
+    Fault,
+    OneSidedError,
+    Pair,
+    UndecidedError,
+    check,
+    difference,
+)
+from envlock.rules.wording import full_torch_version, install_like
+
+FOLLOWS = (
+    "torch",
+    "torch.*",
+    "packages.torch",
+    "packages.torch.*",
+    "packages.nvidia-*",
+    "packages.cuda-*",
+    "packages.triton*",
+    "packages.pytorch-triton*",
+    "packages.torchvision*",
+    "packages.torchaudio*",
+    "packages.torchtext*",
+    "cudnn*",
+    "nccl*",
+    "cublas*",
+    "libraries*",
+    "toolkit.ptxas",
+)
+"""What comes with a torch build and changes with it."""
+
+_BITES = frozenset({"memory", "numerics", "abi", "default"})
+
+
+def _telling(changes: tuple[Change, ...]) -> str:
+    """The effects on memory and numbers in one sentence; all changes are listed below it."""
+    effects = [c.effect for c in changes if c.kind in {"memory", "numerics"}]
+    if not effects:
+        return ""
+    more = f" (and {len(effects) - 2} more)" if len(effects) > 2 else ""
+    return f" Known changes in between: {'; '.join(effects[:2])}{more}."
+
+
+def _torch_changes(pair: Pair) -> tuple[Change, ...]:
+    left, right = reading.torch_release(pair.left), reading.torch_release(pair.right)
+    if left is None or right is None:
+        return ()
+    return changes_between("torch", left.value, right.value, pair.right.peek("system.os"))
+
+
+def _versions(pair: Pair) -> str:
+    left, right = full_torch_version(pair.left), full_torch_version(pair.right)
+    return f" ({left} against {right})" if left and right else ""
+
+
+@difference("EL201", Severity.ERROR, strict=Severity.ERROR)
+def cuda_build(pair: Pair) -> Iterator[Fault]:
+    """torch is built for another CUDA release.
+
+    The same torch release exists for several CUDA releases, and `pip list` often shows the same
+    version for all of them. Each build loads its own cuBLAS, cuDNN and NCCL and brings GPU kernels
+    of its own: workspaces, algorithm choice and with them peak memory differ, the last digits of
+    results differ, the oldest driver and the oldest GPU that work differ.
+
+    To do: install the build that the reference has, with its local version tag, from the index of
+    that CUDA release. The command in the hint does it.
+    """
+    left, right = reading.torch_cuda(pair.left), reading.torch_cuda(pair.right)
+    if left is None or right is None:
+        _explain_missing_cuda(pair, left, right)
+        raise DoesNotApplyError("torch.cuda")
+    if left.value == right.value:
+        return
+    changes = (
+        *_torch_changes(pair),
+        *changes_between("CUDA", left.value, right.value, pair.right.peek("system.os")),
+    )
+    yield Fault(
+        subject="torch.cuda",
+        message=(
+            f"torch is built for CUDA {left.value} in {REFERENCE} and for CUDA {right.value} in "
+            f"{HERE}{_versions(pair)}. Each build loads its own cuBLAS, cuDNN and NCCL and has "
+            "its own kernels, so workspaces, peak memory and the last digits of results differ: "
+            "what fits into GPU memory with one can run out of it with the other."
+            + _telling(changes)
+        ),
+        hint=install_like(pair),
+        evidence=(left.path, right.path, "torch.version"),
+        sources=_build_sources(pair),
+        explains=FOLLOWS,
+        changes=changes,
+    )
+
+
+def _explain_missing_cuda(
+    pair: Pair, left: reading.Read | None, right: reading.Read | None
+) -> None:
+    """Undecided only where the rest looks equal, so that this fact alone could be the cause."""
+    if (left is None) == (right is None):
+        return
+    silent = pair.left if left is None else pair.right
+    if silent.lacks("torch.cuda") or reading.torch_kind(silent) is not None:
+        return
+    releases = reading.torch_release(pair.left), reading.torch_release(pair.right)
+    if releases[0] and releases[1] and releases[0].value == releases[1].value:
+        raise OneSidedError("torch.cuda", "not recorded")
+
+
+def _build_sources(pair: Pair) -> tuple[str, ...]:
+    found: list[str] = []
+    for env in (pair.left, pair.right):
+        release = reading.torch_release(env)
+        build = torch_build(release.value) if release else None
+        found += build.source[:1] if build else ()
+    return tuple(dict.fromkeys(found))
+
+
+@difference("EL202", Severity.ERROR, strict=Severity.ERROR)
+def other_kind(pair: Pair) -> Iterator[Fault]:
+    """torch computes on another kind of device: CUDA, CPU, ROCm, XPU or MPS.
+
+    The CPU build of a release has the same version for pip as the CUDA build, so an installer
+    that finds no GPU, or another index, changes one for the other without a word. A CPU build
+    never uses the GPU; a build for another vendor has other kernels altogether.
+
+    To do: install the build that the reference has, from the index of its variant.
+    """
+    left, right = reading.torch_kind(pair.left), reading.torch_kind(pair.right)
+    if left is None or right is None:
+        raise DoesNotApplyError("torch.build")
+    if left.value == right.value:
+        return
+    names = {"cuda": "CUDA", "cpu": "CPU-only", "rocm": "ROCm", "xpu": "XPU", "mps": "MPS"}
+    consequence = (
+        "Nothing here runs on a GPU, however many there are."
+        if right.value == "cpu"
+        else "Kernels, memory use and results are those of another device."
+    )
+    yield Fault(
+        subject="torch.build",
+        message=(
+            f"torch is a {names[left.value]} build in {REFERENCE} and a {names[right.value]} build "
+            f"in {HERE}{_versions(pair)}. {consequence}"
+        ),
+        hint=install_like(pair),
+        evidence=(left.path, right.path, "torch.version"),
+        explains=FOLLOWS,
+    )
+
+
+@difference("EL203", Severity.ERROR, strict=Severity.ERROR)
+def release(pair: Pair) -> Iterator[Fault]:
+    """The torch release differs.
+
+    Between releases defaults, allocator, attention backends and bundled libraries change, so the
+    same code needs other memory and gives other numbers. The known changes between the two are
+    listed under the finding. It is an error where the catalogue has a confirmed change of memory,
+    numbers, binary interface or defaults in the range, a warning where it has none, and only
+    information where it does not know one of the releases (nightlies, releases before 1.13).
+
+    To do: install the release that the reference has, or go through the listed changes.
+    """
+    left, right = reading.torch_release(pair.left), reading.torch_release(pair.right)
+    if left is None or right is None:
+        raise DoesNotApplyError("torch.release")
+    if left.value == right.value:
+        return
+    changes = _torch_changes(pair)
+    listed = torch_build(left.value) is not None and torch_build(right.value) is not None
+    severity = Severity.WARNING if listed else Severity.INFO
+    if listed and any(c.kind in _BITES and c.confidence != "unconfirmed" for c in changes):
+        severity = Severity.ERROR
+    unlisted = "" if listed else " One of the two is not in the tables, so this may be incomplete."
+    yield Fault(
+        subject="torch.release",
+        message=(
+            f"torch is {left.value} in {REFERENCE} and {right.value} in {HERE}."
+            + (_telling(changes) or " No change of memory use or numbers between them is known.")
+            + unlisted
+        ),
+        hint=install_like(pair),
+        evidence=(left.path, right.path, "torch.version"),
+        explains=FOLLOWS,
+        severity=severity,
+        changes=changes,
+    )
+
+
+@difference("EL204", Severity.ERROR, strict=Severity.ERROR)
+def other_source(pair: Pair) -> Iterator[Fault]:
+    """The same torch version comes from another commit or another kind of build.
+
+    A source build, a nightly rebuilt under the same name, a debug build or one with the other C++
+    ABI carries the same version and behaves differently: extensions fail to load (ABI), debug
+    builds use more memory and time, another commit is another program.
+
+    To do: install the published wheel on both sides, or the same build.
+    """
+    version = pair.left.peek("torch.version"), pair.right.peek("torch.version")
+    if version[0] is None or version[0] != version[1]:
+        raise DoesNotApplyError("torch.version")
+    texts = {"git": "commit", "debug": "debug setting", "cxx11_abi": "C++11 ABI"}
+    for name, text in texts.items():
+        path = f"torch.{name}"
+        left, right = pair.left.peek(path), pair.right.peek(path)
+        if left is not None and right is not None and left != right:
+            yield Fault(
+                subject=path,
+                message=(
+                    f"Both have torch {version[0]}, but built with another {text}: {left} in "
+                    f"{REFERENCE}, {right} in {HERE}. It is not the same program."
+                ),
+                hint=install_like(pair),
+                evidence=("torch.version",),
+                explains=("packages.torch", "packages.torch.*", "torch.config"),
+            )
+
+
+@difference("EL205", Severity.ERROR, strict=Severity.ERROR)
+def missing(pair: Pair) -> Iterator[Fault]:
+    """torch is installed on one side only.
+
+    To do: install it, or check that the right interpreter was inspected; `--python` names one.
+    """
+    sides = [(pair.left, REFERENCE, HERE), (pair.right, HERE, REFERENCE)]
+    for env, without, other_name in sides:
+        other = pair.right if env is pair.left else pair.left
+        if env.lacks("torch") and reading.torch_version(other) is not None:
+            yield Fault(
+                subject="torch",
+                message=(
+                    f"{without.capitalize()} has no torch, {other_name} has "
+                    f"{full_torch_version(other)}."
+                ),
+                hint=install_like(pair)
+                if env is pair.right
+                else "envlock capture --python EXE: was the right interpreter inspected?",
+                explains=FOLLOWS,
+            )
+
+
+@difference("EL206", Severity.ERROR, strict=Severity.ERROR)
+def rocm_build(pair: Pair) -> Iterator[Fault]:
+    """torch is built for another ROCm release.
+
+    As with CUDA, each ROCm release brings its own kernels, MIOpen and RCCL.
+
+    To do: install the build of the reference's ROCm release from its index.
+    """
+    left, right = pair.left.peek("torch.hip"), pair.right.peek("torch.hip")
+    if left is None or right is None:
+        raise DoesNotApplyError("torch.hip")
+    if versions.minor_of(left) != versions.minor_of(right):
+        yield Fault(
+            subject="torch.hip",
+            message=(
+                f"torch is built for ROCm {left} in {REFERENCE} and for {right} in {HERE}: other "
+                "kernels and libraries, so memory use and the last digits of results differ."
+            ),
+            hint=f"install the torch build for ROCm {left}",
+            evidence=("torch.version",),
+            explains=FOLLOWS,
+        )
+
+
+_CUDA_SIGNS = ("driver.version", "driver.cuda", "toolkit.nvcc", "toolkit.system_cuda")
+_CONDA_SIGNS = ("cudatoolkit", "pytorch-cuda", "cuda-runtime", "cuda-version")
+
+
+def _signs_of_gpu(env: Env) -> list[str]:
+    """Facts that say that this environment is meant to use a GPU."""
+    found = [path for path in _CUDA_SIGNS if env.peek(path)]
+    gpus = env.peek("gpus") or []
+    found += [f"gpus.{i}.name" for i in range(len(gpus))]
+    found += [f"conda.{name}" for name in _CONDA_SIGNS if name in env.peek_table("conda")]
+    for name, package in env.peek_table("packages").items():
+        built = package.built_for
+        if getattr(built, "cuda", None) is not None and isinstance(built.cuda, str):
+            found.append(f"packages.{name}.built_for")
+    return found
+
+
+@check("EL211", Severity.ERROR)
+def cpu_only(env: Env) -> Iterator[Fault]:
+    """torch is a CPU-only build in an environment that is meant for a GPU.
+
+    `torch.cuda.is_available()` is False whatever the driver says. It comes about when pip falls
+    back to another index (`--extra-index-url` prefers neither), when conda solves on a machine
+    without a GPU (an image build: the virtual package `__cuda` is missing), or when no wheel of
+    the wanted variant exists for this Python or platform.
+
+    To do: install the build of the wanted variant from its own index with `--index-url`. For
+    conda, set CONDA_OVERRIDE_CUDA while the environment is solved.
+    """
+    kind = reading.torch_kind(env)
+    if kind is None:
+        yield from _cpu_only_image(env)
+        raise UndecidedError("torch.build", "not recorded")
+    if kind.value != "cpu":
+        return
+    signs = _signs_of_gpu(env)
+    if not signs:
+        raise DoesNotApplyError("no GPU, driver or CUDA toolkit here")
+    version = reading.torch_version(env)
+    yield Fault(
+        subject="torch.build",
+        message=(
+            f"torch{f' {version.value}' if version else ''} is a CPU-only build, although "
+            f"{env.peek(signs[0]) or signs[0]} is here ({', '.join(signs[:3])}). Nothing runs on a GPU."
+        ),
+        hint=_gpu_build_hint(env),
+        evidence=(kind.path, *([version.path] if version else []), *signs),
+        explains=FOLLOWS,
+    )
+
+
+def _gpu_build_hint(env: Env) -> str:
+    if env.peek_table("conda"):
+        return (
+            "set CONDA_OVERRIDE_CUDA to the wanted CUDA release while conda solves, or pin a "
+            "pytorch build whose name contains cuda"
+        )
+    version = reading.torch_release(env)
+    build = torch_build(version.value) if version else None
+    if build is None:
+        return "install a CUDA or ROCm build of torch from its own index, with --index-url"
+    tags = ", ".join(v.tag for v in build.variants)
+    return f"install torch {build.release} with one of {tags}, from the index of that variant"
+
+
+def _cpu_only_image(env: Env) -> Iterator[Fault]:
+    """A CUDA image whose torch cannot use CUDA, and whose solver was not told about CUDA."""
+    if (
+        env.peek("torch.cuda_available") is False
+        and env.peek("toolkit.system_cuda")
+        and env.peek("system.container")
+        and env.lacks("env.CONDA_OVERRIDE_CUDA")
+    ):
+        yield Fault(
+            subject="torch.cuda_available",
+            message=(
+                "The image has CUDA, but its torch cannot use it, and CONDA_OVERRIDE_CUDA is not "
+                "set: a solver on a machine without a GPU takes the CPU build."
+            ),
+            hint="set CONDA_OVERRIDE_CUDA to the image's CUDA release while the image is built",
+            evidence=("env.CONDA_OVERRIDE_CUDA", "toolkit.system_cuda", "system.container"),
+            explains=FOLLOWS,
+        )
+
+
+@check("EL212", Severity.ERROR)
+def not_importable(env: Env) -> Iterator[Fault]:
+    """torch is installed and cannot be imported.
+
+    The other findings usually name the cause: a library that is shadowed, missing or of another
+    build. This one leads only where none of them does.
+
+    To do: run `python -c "import torch"` and give the text to `envlock doctor --error`.
+    """
+    if env.known("torch.importable") is False:
+        version = reading.torch_version(env)
+        yield Fault(
+            subject="torch.importable",
+            message=f"import torch fails{f' (torch {version.value})' if version else ''}.",
+            hint='python -c "import torch", and give the text to envlock doctor --error',
+            evidence=("torch.version",),
+        )
+
+
+@check("EL213", Severity.ERROR)
+def sees_no_gpu(env: Env) -> Iterator[Fault]:
+    """torch has CUDA and the machine has a GPU, but torch cannot use it.
+
+    The other findings usually name the cause: the driver, a variable, a device without
+    permission. This one leads only where none of them does.
+
+    To do: run `python -c "import torch; torch.cuda.init()"` and read the error.
+    """
+    available = env.known("torch.cuda_available")
+    kind = reading.torch_kind(env)
+    if available is None or kind is None or kind.value not in {"cuda", "rocm"}:
+        raise DoesNotApplyError("torch.cuda_available")
+    if available is False and reading.gpu_count(env) > 0:
+        yield Fault(
+            subject="torch.cuda_available",
+            message=f"torch is a {kind.value} build and a GPU is here, but torch cannot use it.",
+            hint='python -c "import torch; torch.cuda.init()"',
+            evidence=("gpus", kind.path),
+        )
