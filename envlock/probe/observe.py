@@ -28,6 +28,8 @@ import observe_settings
 ABSENT, unknown = observe_common.ABSENT, observe_common.unknown
 guarded = observe_common.guarded
 
+NOT_ELF = "read on Linux only"
+
 # Flags that are 0 unless somebody set them. Not dont_write_bytecode: envlock itself passes -B.
 _FLAGS = (
     "debug",
@@ -67,16 +69,19 @@ def work(arguments: list[str]) -> dict[str, object]:
         "broken": packages.broken,
         "exhaustive": ["packages", "contested", "conda"],
     }
-    search = guarded(make_search)
-    search = search if isinstance(search, observe_elf.Search) else None
-    libstdcxx = add_torch(observed, packages, search)
-    add_sonames(observed, packages, search)
+    machine = guarded(make_machine, packages)
+    machine = machine if isinstance(machine, observe_libraries.Machine) else None
+    torch = observe_libraries.find_torch(packages)
+    loaded = guarded(observe_libraries.load_torch, torch[0], machine) if torch and machine else None
+    add_torch(observed, torch, loaded, machine)
+    add_sonames(observed, machine)
+    libstdcxx = guarded(find_libstdcxx, loaded, machine) if machine else None
     observed["system"] = guarded(observe_machine.system_facts, libstdcxx)
     if "--check-files" in arguments:
         observed["files"] = guarded(observe_files.check_files, packages)
     observed["toolkit"] = guarded(observe_machine.toolkit_facts, compiler)
     asked = observe_common.function_result(driver)
-    observed["driver"] = guarded(observe_nvidia.driver_facts, asked, search)
+    observed["driver"] = guarded(observe_nvidia.driver_facts, asked, machine)
     observed["gpus"], complete = observe_nvidia.gpu_facts(asked, observed["driver"])
     if complete:
         observed["exhaustive"].append("gpus")
@@ -209,75 +214,68 @@ def markers() -> dict[str, str]:
 # --- torch and libraries ----------------------------------------------------------------------
 
 
-def make_search() -> observe_elf.Search | None:
-    """ld.so's search for this process; unknown where there is no ELF."""
+def make_machine(packages: observe_packages.Packages) -> observe_libraries.Machine | None:
+    """ld.so's search for this process; None where there is no ELF."""
     elf = observe_elf.read_elf(os.path.realpath(sys.executable or "/proc/self/exe"))
-    return observe_elf.Search(elf.kind, os.environ) if elf is not None else None
+    if elf is None:
+        return None
+    return observe_libraries.Machine(packages, observe_elf.Search(elf.kind, os.environ))
 
 
 def add_torch(
     observed: dict[str, object],
-    packages: observe_packages.Packages,
-    search: observe_elf.Search | None,
-) -> tuple[str, str] | None:
-    """torch, its libraries and components; returns the libstdc++ that would be loaded."""
-    why = unknown("read on Linux only")
-    folder = observe_libraries.torch_folder()
-    if folder is None:
-        observed["torch"] = observed["cudnn"] = observed["nccl"] = observed["cublas"] = ABSENT
-        observed["libraries"] = ABSENT
-        return _plain_libstdcxx(packages, search)
-    folder = os.path.realpath(folder)
-    classes = {site.folder: site.path_class for site in packages.sites}
-    path_class = classes.get(os.path.dirname(folder), "source")
-    observed["torch"] = guarded(observe_libraries.torch_facts, folder, path_class)
-    observed["libraries"] = observed["cudnn"] = observed["nccl"] = observed["cublas"] = why
-    if search is None:
-        return None
-    machine = observe_libraries.Machine(packages, search)
-    loaded = guarded(observe_libraries.load_torch, folder, search)
+    torch: tuple[str, str] | None,
+    loaded: object,
+    machine: observe_libraries.Machine | None,
+) -> None:
+    """torch, the CUDA libraries it would map (``loaded``), and the components among them."""
+    parts = ("libraries", "cudnn", "nccl", "cublas")
+    if torch is None:
+        observed.update(dict.fromkeys(("torch", *parts), ABSENT))
+        return
+    observed["torch"] = guarded(observe_libraries.torch_facts, *torch)
+    table = unknown(NOT_ELF)
+    if machine is not None:
+        table = guarded(loaded_libraries, loaded, machine)
+    if not observe_common.is_value(table):
+        observed.update(dict.fromkeys(parts, table))
+        return
+    observed["libraries"] = table
+    observed["exhaustive"].append("libraries")
+    observed["cudnn"] = observe_libraries.component(table, r"libcudnn\.so", 3)
+    observed["nccl"] = observe_libraries.component(table, r"libnccl\.so")
+    observed["cublas"] = observe_libraries.component(table, r"libcublas\.so")
+
+
+def loaded_libraries(loaded: object, machine: observe_libraries.Machine) -> dict[str, object]:
     if not isinstance(loaded, observe_elf.Loaded):
-        observed["libraries"] = observed["cudnn"] = observed["nccl"] = observed["cublas"] = loaded
-        return _plain_libstdcxx(packages, search)
+        return loaded  # why they could not be worked out
     table, to_call = observe_libraries.cuda_libraries(loaded, machine)
     if to_call:
         child = observe_common.start_function(lambda: observe_libraries.call_versions(to_call))
         answers = observe_common.function_result(child)
         for soname in to_call:
             table[soname]["version"] = answers.get(soname, answers)
-    observed["libraries"] = table
-    observed["exhaustive"].append("libraries")
-    for name, pattern, parts in (
-        ("cudnn", r"libcudnn\.so", 3),
-        ("nccl", r"libnccl\.so", None),
-        ("cublas", r"libcublas\.so", None),
-    ):
-        observed[name] = observe_libraries.component(table, pattern, parts)
-    found = loaded.by_name.get("libstdc++.so.6")
-    return (found[0], machine.path_class(*found)) if found else _plain_libstdcxx(packages, search)
+    return table
 
 
-def _plain_libstdcxx(
-    packages: observe_packages.Packages, search: observe_elf.Search | None
-) -> tuple[str, str] | None:
-    found = search.first("libstdc++.so.6", ()) if search is not None else None
-    if found is None:
-        return None
-    return found[0], observe_libraries.Machine(packages, search).path_class(*found)
+def find_libstdcxx(loaded: object, machine: observe_libraries.Machine) -> tuple[str, str] | None:
+    """(path, path class) of the C++ library that torch, else this interpreter, would map."""
+    found = None
+    if isinstance(loaded, observe_elf.Loaded):
+        found = loaded.by_name.get("libstdc++.so.6")
+    found = found or machine.search.first("libstdc++.so.6", ())
+    return (found[0], machine.path_class(*found)) if found else None
 
 
-def add_sonames(
-    observed: dict[str, object],
-    packages: observe_packages.Packages,
-    search: observe_elf.Search | None,
-) -> None:
-    if search is None:
-        observed["sonames"] = unknown("read on Linux only")
+def add_sonames(observed: dict[str, object], machine: observe_libraries.Machine | None) -> None:
+    if machine is None:
+        observed["sonames"] = unknown(NOT_ELF)
         return
-    extensions = observe_extensions.Extensions(observe_libraries.Machine(packages, search))
+    extensions = observe_extensions.Extensions(machine)
     observed["sonames"] = guarded(observe_extensions.system_sonames, extensions)
-    observe_extensions.add_built_for(observed, extensions)
-    if all(dist.files for dist in packages.dists.values()):
+    guarded(observe_extensions.add_built_for, observed, extensions)
+    if all(dist.files for dist in machine.packages.dists.values()):
         observed["exhaustive"].append("sonames")
 
 

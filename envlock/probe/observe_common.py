@@ -32,7 +32,8 @@ def guarded(read: Callable[..., object], *arguments: object) -> object:
     try:
         return read(*arguments)
     except Exception as error:
-        return unknown("%s while reading" % type(error).__name__)
+        shown = show_text(str(error)[:200])
+        return unknown("%s: %s" % (type(error).__name__, shown if is_value(shown) else "?"))
 
 
 def read_text(path: str, limit: int = 1 << 20) -> str | None:

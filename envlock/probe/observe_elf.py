@@ -61,6 +61,8 @@ def _parse(handle: int, path: str) -> Elf | None:
     table = head[start : start + size * number]
     if len(table) < size * number:
         table = os.pread(handle, size * number, start)
+    if len(table) < size * number:
+        return None
     loads, dynamic = [], None
     for values in struct.iter_unpack(order + header, table):
         if head[4] == 2:
@@ -211,9 +213,7 @@ class Loaded:
                 continue
             chain = (elf, *chain)
             self.chains[path] = chain
-            self.by_name.setdefault(os.path.basename(path), (path, how))
-            if elf.soname:
-                self.by_name.setdefault(elf.soname, (path, how))
+            self._register(path, how)
             for name in elf.needed:
                 self.needed_as.setdefault(name, chain)
                 if name in self.by_name:
@@ -223,7 +223,15 @@ class Loaded:
                     self.missing.append(name)
                     continue
                 self.by_name[name] = found
+                self._register(*found)
                 queue.append((found[0], found[1], chain))
+
+    def _register(self, path: str, how: str) -> None:
+        """From here on, the file answers to its own name and to its soname."""
+        self.by_name.setdefault(os.path.basename(path), (path, how))
+        soname = self.search.elf(path).soname
+        if soname:
+            self.by_name.setdefault(soname, (path, how))
 
 
 def read_cache(path: str) -> dict[str, list[str]]:

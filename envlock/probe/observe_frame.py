@@ -1,7 +1,7 @@
 """The exchange with the host: one JSON answer between two lines that carry the host's token.
 
 Whatever start-up files or libraries print goes to standard error: file descriptor 1 is put aside
-first and used once, for the answer. The answer is ASCII, so no locale can break it.
+first and used once, for the answer, as bytes, so that no locale can break it.
 """
 
 from __future__ import annotations
@@ -48,9 +48,9 @@ def answer(probe: str, work: Callable[[list[str]], dict[str, object]]) -> None:
         reply.update(work(arguments), result="ok")
     except KnownError as error:
         reply.update(result="error", kind=error.kind, message=error.message, hint=error.hint)
-    text = json.dumps(reply, ensure_ascii=True, allow_nan=False)
+    text = json.dumps(reply, ensure_ascii=False, allow_nan=False)
     frame = "\nenvlock-begin %s\n%s\nenvlock-end %s\n" % (token, text, token)
-    data = memoryview(frame.encode("ascii"))
+    data = memoryview(frame.encode("utf-8", "replace"))  # file names may hold what is no text
     while data:
         data = data[os.write(out, data) :]
     if sys.stderr is not None:

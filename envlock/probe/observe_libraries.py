@@ -40,12 +40,14 @@ _VERSION_LINE = re.compile(
 # --- torch ------------------------------------------------------------------------------------
 
 
-def torch_folder(path: list[str] | None = None) -> str | None:
-    """The torch package that import would take, or None."""
-    for folder in sys.path if path is None else path:
+def find_torch(packages: observe_packages.Packages) -> tuple[str, str] | None:
+    """(folder, path class) of the torch that import would take, or None."""
+    for folder in sys.path:
         found = os.path.join(folder, "torch")
         if folder and os.path.isfile(os.path.join(found, "__init__.py")):
-            return found
+            real = os.path.realpath(found)
+            classes = {site.folder: site.path_class for site in packages.sites}
+            return real, classes.get(os.path.dirname(real), "source")
     return None
 
 
@@ -137,8 +139,9 @@ class Machine:
         return "system" if how == "system" or path.startswith(("/usr/", "/lib")) else "other"
 
 
-def load_torch(folder: str, search: observe_elf.Search) -> observe_elf.Loaded:
+def load_torch(folder: str, machine: Machine) -> observe_elf.Loaded:
     """The libraries of a process after ``import torch``, in ld.so's order, without starting it."""
+    search = machine.search
     loaded = observe_elf.Loaded(search)
     for name in os.environ.get("LD_PRELOAD", "").replace(" ", ":").split(":"):
         found = search.first(name, ()) if name else None
@@ -225,13 +228,21 @@ def describe_library(path: str, how: str, machine: Machine) -> dict[str, object]
     if owner and owner.startswith("nvidia-") and str(os.stat(real).st_size) == size:
         version = machine.packages.dists[owner].version
     else:
-        named = re.search(r"\.so\.(\d+(?:\.\d+){1,3})$", real)
-        version = named.group(1) if named else None
+        version = _version_in_name(real, machine)
     return {
         "path_class": machine.path_class(path, how),
         "owner": owner or unknown("no distribution claims it"),
         "version": version or unknown("neither its owner nor its name tells"),
     }
+
+
+def _version_in_name(real: str, machine: Machine) -> str | None:
+    """``libcublas.so.12.4.5.8``; but libcudart.so.11.0 is a soname, the same for all of 11.x."""
+    named = re.search(r"\.so\.(\d+(?:\.\d+){1,3})$", real)
+    elf = machine.search.elf(real)
+    if named is None or elf is None or elf.soname == os.path.basename(real):
+        return None
+    return named.group(1)
 
 
 def _shadowed(

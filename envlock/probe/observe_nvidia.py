@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 from types import ModuleType
 
 import observe_common
-import observe_elf
+import observe_libraries
 
 ABSENT, unknown = observe_common.ABSENT, observe_common.unknown
 
@@ -171,10 +171,10 @@ def _ask_gpu(nvml: Nvml, index: int, *, memory_in_use: bool) -> dict[str, object
 # --- in the probe -----------------------------------------------------------------------------
 
 
-def driver_facts(asked: dict[str, object], search: observe_elf.Search | None) -> object:
+def driver_facts(asked: dict[str, object], machine: observe_libraries.Machine | None) -> object:
     """The driver as a fact; absent where neither a module nor a library of it is found."""
     module, is_open = kernel_module()
-    found = search.first("libcuda.so.1", ()) if search is not None else None
+    found = machine.search.first("libcuda.so.1", ()) if machine is not None else None
     libcuda = os.path.realpath(found[0]) if found else None
     wsl = os.path.exists("/usr/lib/wsl/lib/libcuda.so.1")
     if not observe_common.is_value(asked):

@@ -101,13 +101,28 @@ def scan(folders: list[tuple[str, str]]) -> Packages:
         if not dists:
             continue
         found.sites.append(site)
-        for dist in dists:
+        for dist in _best_first(dists):
             _claim(found, dist)
             first = found.dists.setdefault(dist.name, dist)
             if first is not dist:
                 versions = found.duplicates.setdefault(dist.name, [first.version])
                 versions.append(dist.version)
     return found
+
+
+def _best_first(dists: list[Dist]) -> list[Dist]:
+    """Of two copies in one folder, the one whose files are there: import knows no other order."""
+    names = [dist.name for dist in dists]
+    twins = {name for name in names if names.count(name) > 1}
+    if not twins:
+        return dists
+    return sorted(dists, key=lambda dist: -_present(dist) if dist.name in twins else 0)
+
+
+def _present(dist: Dist) -> float:
+    """The share of the first hundred files of RECORD that have their size on disk."""
+    entries = [item for item in dist.files.items() if item[1][1]][:100]
+    return sum(_on_disk(dist.site, *item) for item in entries) / len(entries) if entries else 0.0
 
 
 def _read_site(site: Site, broken: list[dict[str, object]]) -> Iterator[Dist]:
@@ -123,10 +138,10 @@ def _read_site(site: Site, broken: list[dict[str, object]]) -> Iterator[Dist]:
             try:
                 yield _read_dist(site, entry)
             except _BrokenError as error:
-                broken.append({"folder": observe_common.text_fact(name), "reason": str(error)})
+                broken.append({"folder": name, "reason": str(error)})
             except Exception as error:
                 reason = "%s while reading it" % type(error).__name__
-                broken.append({"folder": observe_common.text_fact(name), "reason": reason})
+                broken.append({"folder": name, "reason": reason})
 
 
 class _BrokenError(Exception):
@@ -304,7 +319,7 @@ def _claim(found: Packages, dist: Dist) -> None:
         if path.endswith(".pyc") or other == dist.name:
             continue
         if theirs != dist.files[path] or _SHARED_LIBRARY.search(path):
-            names = found.contested.setdefault(observe_common.text_fact(path), [])
+            names = found.contested.setdefault(path[: observe_common.TEXT_LIMIT], [])
             names.extend(name for name in (other, dist.name) if name not in names)
             names.sort()
             if not _on_disk(site, path, dist.files[path]):
