@@ -27,7 +27,7 @@ _STEP_LINES = 20
 _LINE = 2000
 """Characters of one line that are kept."""
 
-_STEP = re.compile(r"#(?P<step>[0-9]+) ")
+_STEP = re.compile(r"#(?P<step>[0-9]+) (?!sha256:)")
 _FAILED = re.compile(r"#(?P<step>[0-9]+) ERROR\b")
 _TIMED = re.compile(r"#[0-9]+ (?:[0-9]+\.[0-9]+ )?")
 # The client's words when its connection, and not an instruction, failed.
