@@ -1,0 +1,1 @@
+"""Measurements and outside data: speed side by side with other tools, cases, allocator traces."""
