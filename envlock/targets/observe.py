@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from packaging.markers import Marker
+from packaging.markers import Marker, UndefinedComparison, UndefinedEnvironmentName
 from packaging.requirements import InvalidRequirement, Requirement
 from packaging.utils import canonicalize_name
 from packaging.version import InvalidVersion, Version
@@ -187,7 +187,10 @@ def _parsed(text: object) -> Requirement | None:
 
 
 def _applies(marker: Marker | None, markers: Mapping[str, str]) -> bool:
-    return marker is None or marker.evaluate({**markers, "extra": ""})
+    try:
+        return marker is None or marker.evaluate({**markers, "extra": ""})
+    except (UndefinedComparison, UndefinedEnvironmentName, InvalidVersion):
+        return False  # no installer could have read it either
 
 
 def _meets(installed: str, requirement: Requirement) -> bool:
