@@ -56,8 +56,10 @@ class Translation:
 
     def key_of(self, path: str) -> str | None:
         """The case's key for a path of a finding's evidence, wider or narrower ones included."""
-        for known, key in self.keys.items():
-            if path == known or known.startswith(f"{path}.") or path.startswith(f"{known}."):
+        if path in self.keys:
+            return self.keys[path]
+        for known, key in sorted(self.keys.items(), key=lambda item: -len(item[0])):
+            if known.startswith(f"{path}.") or path.startswith(f"{known}."):
                 return key
         return None
 
@@ -269,6 +271,11 @@ def _toolkit_folders(t: Translation, key: str, value: list[str]) -> None:
             t.put(key, ("toolkit", "system_cuda"), found.group(1))
 
 
+def _base_image(t: Translation, key: str, value: Any) -> None:
+    if value:
+        t.put(key, ("toolkit", "system_cuda"), "that of the base image")
+
+
 def _flag(t: Translation, key: str, value: Any, *path: str) -> None:
     if value:
         t.put(key, path, True)
@@ -360,6 +367,7 @@ EXTRA: dict[str, Reader] = {
     "direct_url_json": _no_direct_url,
     "ecc_uncorrected_volatile": _ecc,
     "extension_built_for": _built_for,
+    "has_cuda_base": _base_image,
     "image_cuda": _plain("toolkit", "system_cuda"),
     "image_requires": _plain("env", "NVIDIA_REQUIRE_CUDA"),
     "import_torch": _imports,
