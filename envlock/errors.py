@@ -9,6 +9,7 @@ above the threshold, and only that. Only ``envlock.cli.main`` turns these into a
     ├── InputError            4   a lock, policy or input is bad, or output cannot be written
     ├── TargetError           5   the interpreter, image or engine cannot be used
     ├── BuildError            6   the image could not be built
+    ├── ClosedPipeError     141   whoever read standard output has gone
     └── (anything else)      70   a bug in envlock
 """
 
@@ -46,3 +47,9 @@ class TargetError(EnvlockError):
 
 class BuildError(EnvlockError):
     code = 6
+
+
+class ClosedPipeError(EnvlockError):
+    """``envlock diff … | head -1``: nobody reads on. Said by the code alone."""
+
+    code = 141

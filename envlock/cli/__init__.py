@@ -15,9 +15,9 @@ from typing import NoReturn
 
 from typer.exceptions import Abort, Exit, TyperException
 
-from envlock.errors import EnvlockError
+from envlock.errors import ClosedPipeError, EnvlockError
 
-INTERRUPTED, CLOSED_PIPE, TERMINATED, BUG = 130, 141, 143, 70
+INTERRUPTED, TERMINATED, BUG = 130, 143, 70
 
 
 class _Terminated(BaseException):
@@ -49,7 +49,7 @@ def _code_of(error: BaseException) -> int:  # noqa: PLR0911  # one line a kind
             return _said("interrupted", INTERRUPTED)
         case _Terminated():
             return _said("terminated", TERMINATED)
-        case BrokenPipeError():
+        case ClosedPipeError() | BrokenPipeError():
             return _quiet_after_closed_pipe()
         case Exit():
             return error.exit_code
@@ -121,4 +121,4 @@ def _print(text: str) -> None:
 def _quiet_after_closed_pipe() -> int:
     """``envlock diff … | head -1``: no message, and no second failure when Python flushes."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-    return CLOSED_PIPE
+    return ClosedPipeError.code

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from envlock.errors import InputError, NothingComparedError, UsageError
+from envlock.errors import ClosedPipeError, InputError, NothingComparedError, UsageError
 from envlock.findings import Report, Result, Severity
 from envlock.report import Format, Style
 
@@ -184,7 +184,7 @@ def write_product(text: str, path: Path | None) -> None:
     try:
         sys.stdout.write(text)
         sys.stdout.flush()
-    except BrokenPipeError:
-        raise
+    except BrokenPipeError as error:
+        raise ClosedPipeError("standard output is closed") from error
     except OSError as error:
         raise InputError(f"standard output: cannot be written: {error.strerror}") from error

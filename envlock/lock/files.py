@@ -30,13 +30,16 @@ def read_bounded(path: Path, *, limit: int = MAX_BYTES) -> bytes:
         raise InputError(
             f"{path}: cannot be read: {error.strerror}", hint="check the path"
         ) from error
-    with os.fdopen(handle, "rb") as file:
-        info = os.fstat(file.fileno())
+    try:
+        info = os.fstat(handle)
         if not stat.S_ISREG(info.st_mode):
             raise InputError(f"{path}: not a regular file", hint="give the path of a file")
         if info.st_size > limit:
             raise InputError(f"{path}: too large ({info.st_size} bytes; at most {limit})")
-        data = file.read(limit + 1)
+        with os.fdopen(handle, "rb", closefd=False) as file:
+            data = file.read(limit + 1)
+    finally:
+        os.close(handle)
     if len(data) > limit:
         raise InputError(f"{path}: too large (at most {limit} bytes)")
     return data

@@ -101,4 +101,7 @@ def test_an_interrupt_ends_the_children_too() -> None:
 
 
 def _alive(command: str) -> bool:
-    return subprocess.run(["pgrep", "-f", f"^{command}$"], check=False, capture_output=True).returncode == 0
+    return (
+        subprocess.run(["pgrep", "-f", f"^{command}$"], check=False, capture_output=True).returncode
+        == 0
+    )
