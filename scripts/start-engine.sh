@@ -16,7 +16,7 @@ log=${ENGINE_LOG:-/var/log/envlock-dockerd.log}
 say() { printf '%s\n' "start-engine: $*" >&2; }
 die() { say "$*"; exit 1; }
 
-answers() { timeout 10 docker -H "unix://$socket" version --format '{{.Server.Version}}' 2>/dev/null; }
+answers() { timeout 5 docker -H "unix://$socket" version --format '{{.Server.Version}}' 2>/dev/null; }
 
 # Is the process in a pid file alive, and the program it should be? Pids are given out again, and a
 # killed process that nobody has collected yet still has its name, but no program file.

@@ -24,7 +24,7 @@ _LOOK = Limits(timeout_s=10.0, stdout_bytes=1 << 20)
 _BUILD_S = 7200.0
 _STEP_LINES = 20
 """Last lines of the failing step that a message shows."""
-_LINE = 2000
+_LINE = 1000
 """Characters of one line that are kept."""
 
 _STEP = re.compile(r"#(?P<step>[0-9]+) (?!sha256:)")
@@ -33,7 +33,8 @@ _TIMED = re.compile(r"#[0-9]+ (?:[0-9]+\.[0-9]+ )?")
 # The client's words when its connection, and not an instruction, failed.
 _CONNECTION = re.compile(
     r"Cannot connect to the Docker daemon|unexpected EOF|error reading from server: EOF"
-    r"|transport is closing|connection reset by peer|broken pipe|code = Unavailable",
+    r"|transport is closing|connection reset by peer|broken pipe|code = Unavailable"
+    r"|server did not provide an image ID",
     re.IGNORECASE,
 )
 _PASSED_ON = re.compile(

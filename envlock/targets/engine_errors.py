@@ -203,7 +203,7 @@ def explain_connection(error: BaseException, address: str) -> TargetError:
 
 
 def _one_line(text: str) -> str:
-    return safe_text(" ".join(text.split()), lines=1, width=_SHOWN)
+    return safe_text(" ".join(text[: 2 * _SHOWN].split()), lines=1, width=_SHOWN)
 
 
 def _causes(error: BaseException) -> list[BaseException]:

@@ -60,8 +60,8 @@ def test_a_step_may_print_what_it_likes() -> None:
 
 def test_output_without_end_is_bounded() -> None:
     progress, seen = fed(b"x" * 3_000_000 + b"\n" + b"#1 y\n" * 500, size=65536)
-    assert max(len(line) for line in seen) <= 2000
-    assert len(progress.tail()) <= 20 * 2001
+    assert max(len(line) for line in seen) <= 1000
+    assert len(progress.tail()) <= 20 * 1001
 
 
 def test_the_client_gets_what_reaches_the_engine_and_nothing_that_steers_the_build() -> None:
