@@ -30,7 +30,8 @@ guarded = observe_common.guarded
 
 NOT_ELF = "read on Linux only"
 
-# Flags that are 0 unless somebody set them. Not dont_write_bytecode: envlock itself passes -B.
+# Flags that are 0 unless somebody set them. Not dont_write_bytecode, since envlock itself passes
+# -B, and not utf8_mode, which the C locale switches on.
 _FLAGS = (
     "debug",
     "inspect",
@@ -42,7 +43,6 @@ _FLAGS = (
     "bytes_warning",
     "isolated",
     "dev_mode",
-    "utf8_mode",
     "safe_path",
 )
 
