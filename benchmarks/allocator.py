@@ -1,0 +1,125 @@
+"""Replay recordings of the real allocator in the model, and measure both.
+
+    python -m benchmarks.allocator DIR [--predict FILE]
+
+Prints a JSON list, one object a recording, on standard output and the speed, next to that of a
+bare loop over the same events, on standard error. ``docs/allocator.md`` explains the figures.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from bisect import insort
+from pathlib import Path
+from time import perf_counter
+from typing import Any
+
+from envlock.allocator.recording import (
+    Outcome,
+    Recording,
+    Replay,
+    read_recording,
+    replay,
+    score,
+)
+from envlock.allocator.rules import Rules
+from envlock.errors import EnvlockError
+
+ROUNDS = 5
+"""Each loop is timed this often, in turns; the fastest counts, as others disturb, never help."""
+
+
+def bare_loop(recording: Recording) -> float:
+    """Seconds for one ``bisect.insort`` and one pop an event: the least any model could do."""
+    ordered: list[tuple[int, int]] = []
+    began = perf_counter()
+    for event in recording.events:
+        insort(ordered, (event[2], event[1]))
+        ordered.pop()
+    return perf_counter() - began
+
+
+def measure(recording: Recording) -> tuple[Replay, float]:
+    """The fastest replay and the fastest bare loop."""
+    rules = Rules()
+    replays, loops = [], []
+    for _ in range(ROUNDS):
+        replays.append(replay(recording, rules))
+        loops.append(bare_loop(recording))
+    return min(replays, key=lambda one: one.seconds), min(loops)
+
+
+def summary(recording: Recording, found: Replay) -> dict[str, Any]:
+    result = score(recording, found.outcomes)
+    return {
+        "file": recording.name,
+        "allocations": result.allocations,
+        "decisions_right": result.decisions_right,
+        "placements_right": result.placements_right,
+        "peak_reserved": found.peak_reserved,
+        "expected_peak_reserved": recording.peak_reserved,
+        "final_reserved": found.final_reserved,
+        "expected_final_reserved": recording.final_reserved,
+        "allocations_per_second": round(result.allocations / max(found.seconds, 1e-9)),
+    }
+
+
+def prediction(recording: Recording) -> dict[str, Any]:
+    """What the model decides by itself; only the last list has seen the driver's addresses."""
+    alone = replay(recording, Rules(), follow_driver=False)
+    with_addresses = replay(recording, Rules(), follow_driver=True)
+
+    def places(outcomes: tuple[Outcome, ...]) -> list[list[int]]:
+        return [[one.segment, one.offset] for one in outcomes]
+
+    return {
+        "file": recording.name,
+        "blocks": [one.block for one in alone.outcomes],
+        "new_segments": [one.grown for one in alone.outcomes],
+        "placements": places(alone.outcomes),
+        "placements_at_recorded_addresses": places(with_addresses.outcomes),
+        "peak_reserved": alone.peak_reserved,
+        "final_reserved": alone.final_reserved,
+    }
+
+
+def main(arguments: list[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.allocator", description=__doc__)
+    parser.add_argument("directory", type=Path, help="holds alloc-trace/1 files, *.json.gz")
+    parser.add_argument("--predict", type=Path, metavar="FILE", help="write the model's own answers")
+    chosen = parser.parse_args(arguments)
+    try:
+        recordings = [read_recording(path) for path in sorted(chosen.directory.glob("*.json.gz"))]
+    except EnvlockError as error:
+        print(error.message, file=sys.stderr)
+        return error.code
+    if not recordings:
+        print(f"no recording (*.json.gz) in {chosen.directory}", file=sys.stderr)
+        return 3
+    results = []
+    model_s = bare_s = 0.0
+    for recording in recordings:
+        found, bare = measure(recording)
+        results.append(summary(recording, found))
+        model_s, bare_s = model_s + found.seconds, bare_s + bare
+        _say_speed(recording.name, len(recording.events), found.seconds, bare)
+    _say_speed("all", sum(len(one.events) for one in recordings), model_s, bare_s)
+    if chosen.predict:
+        text = json.dumps([prediction(one) for one in recordings], separators=(",", ":"))
+        chosen.predict.write_text(text + "\n", encoding="utf-8")
+    print(json.dumps(results, indent=1))
+    return 0
+
+
+def _say_speed(name: str, events: int, model_s: float, bare_s: float) -> None:
+    print(
+        f"{name}: {events} events, model {model_s / events * 1e6:.2f} us an event, "
+        f"bare loop {bare_s / events * 1e6:.2f} us, ratio {bare_s / model_s:.3f} (at least 0.125)",
+        file=sys.stderr,
+    )
+
+
+if __name__ == "__main__":
+    sys.exit(main())

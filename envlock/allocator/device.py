@@ -1,0 +1,124 @@
+"""The driver's side: how much memory a card has, and at which address a segment begins.
+
+The allocator only ever learns addresses and "no" from a driver, so this is all it needs of one.
+Addresses matter because ties between equally large free blocks go to the lowest.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Iterable
+
+PAGE = 2 << 20
+"""The driver hands out memory in pages of this many bytes."""
+
+_FIRST_ADDRESS = 1 << 32
+_BEYOND_RECORDED = 1 << 46
+"""Above every address that a 47-bit card uses relative to its lowest segment."""
+_UNLIMITED = 1 << 44
+"""Stands in for the size of a card that was not named, where a size is needed (16 TiB)."""
+
+
+_SHIFTS = 3
+"""A segment touches at most two others."""
+
+
+def _pages(size: int) -> int:
+    return -(-size // PAGE) * PAGE
+
+
+class Device:
+    """A card with ``capacity`` bytes for this process, or without a limit.
+
+    New segments get rising addresses with a page between them: the allocator relies on segments
+    never touching.
+    """
+
+    def __init__(self, capacity: int | None = None, *, first_address: int = _FIRST_ADDRESS) -> None:
+        self.capacity = capacity
+        self.used = 0
+        self._next = first_address
+
+    @property
+    def total(self) -> int:
+        return _UNLIMITED if self.capacity is None else self.capacity
+
+    def malloc(self, size: int) -> int | None:
+        """The address of a new segment, or None when the card is full."""
+        return self.reserve_addresses(size) if self.map(size) else None
+
+    def free(self, base: int, size: int) -> None:
+        del base  # this card never uses an address twice
+        self.unmap(size)
+
+    def reserve_addresses(self, size: int) -> int:
+        """A range of addresses without memory behind it."""
+        base = self._next
+        self._next += _pages(size) + PAGE
+        return base
+
+    def map(self, size: int) -> bool:
+        if self.used + _pages(size) > self.total:
+            return False
+        self.used += _pages(size)
+        return True
+
+    def unmap(self, size: int) -> None:
+        self.used -= _pages(size)
+
+
+class RecordedDevice(Device):
+    """A driver that puts segments where a recording says the real one did, and elsewhere beyond."""
+
+    def __init__(self, taken: Iterable[tuple[int, int]] = ()) -> None:
+        """``taken``: (begin, end) of the segments that exist already."""
+        super().__init__(first_address=_BEYOND_RECORDED)
+        self._taken = sorted(taken)
+        self._expected = -1
+
+    def expect(self, base: int) -> None:
+        """The next segment is at this address, if nothing else is; a later one replaces this."""
+        self._expected = base
+
+    def malloc(self, size: int) -> int | None:
+        begin, self._expected = self._expected, -1
+        taken = self._taken
+        after = bisect_left(taken, (begin, 0))
+        if (
+            begin < 0
+            or (after < len(taken) and _clash(begin + size, taken[after][0]))
+            or (after and _clash(taken[after - 1][1], begin))
+        ):
+            begin = self.reserve_addresses(size)
+            after = bisect_left(taken, (begin, 0))
+        taken.insert(after, (begin, begin + size))
+        return begin
+
+    def free(self, base: int, size: int) -> None:
+        del self._taken[bisect_left(self._taken, (base, base + size))]
+
+
+class AddressBook:
+    """Moves recorded segments apart that touch, by so few bytes that no order changes."""
+
+    def __init__(self) -> None:
+        self._begins: dict[int, int] = {}
+        """Shift of the segment that begins at a recorded address."""
+        self._ends: dict[int, int] = {}
+        """Shift of the segment that ends at a recorded address."""
+
+    def add(self, base: int, size: int) -> int:
+        """Where a segment that was recorded at ``base`` is said to lie."""
+        touching = {self._ends.get(base), self._begins.get(base + size)}
+        shift = next(shift for shift in range(_SHIFTS) if shift not in touching)
+        self._begins[base] = self._ends[base + size] = shift
+        return base + shift
+
+    def drop(self, base: int, size: int) -> None:
+        self._begins.pop(base, None)
+        self._ends.pop(base + size, None)
+
+
+def _clash(end: int, begin: int) -> bool:
+    """Whether two segments overlap, or touch so that their blocks would merge."""
+    return end == begin or end - begin >= _SHIFTS
