@@ -24,6 +24,7 @@ from envlock.lock.observation import (
     Observation,
     Package,
     Python,
+    Soname,
     Unknown,
 )
 
@@ -79,6 +80,7 @@ _NOT_COMPARED: dict[type[BaseModel], frozenset[str]] = {
     Gpu: frozenset({"ecc_uncorrected", "used_bytes"}),  # of the moment
     Library: frozenset({"shadowed"}),
     Python: frozenset({"site_folders"}),
+    Soname: frozenset({"needed_by"}),
 }
 
 
@@ -164,6 +166,9 @@ def _same(left: Any, right: Any) -> bool:
 def _skips(left: Observation, right: Observation) -> tuple[frozenset[str], tuple[str, ...]]:
     ours = [*left.set_by_envlock, *right.set_by_envlock]
     ours += [f"packages.{name}" for name in OWN_DISTRIBUTIONS]
+    for side in (left, right):
+        if isinstance(side.seeds, dict):
+            ours += [f"packages.{name}" for name in side.seeds]
     return frozenset(ours), tuple(f"{path}." for path in ours)
 
 

@@ -91,6 +91,6 @@ def cuda_of_driver(driver: str) -> str | None:
     """The newest CUDA release (``12.4``) that a driver supports natively; None if unlisted."""
     newest = None
     for release in cuda_releases():
-        if release.toolkit_driver and not versions.below(driver, release.toolkit_driver):
+        if release.toolkit_driver and versions.at_least(driver, release.toolkit_driver):
             newest = versions.minor_of(release.cuda)
     return None if newest is None else f"{newest[0]}.{newest[1]}"

@@ -41,6 +41,12 @@ def below(version: str, floor: str) -> bool:
     return have[:shared] < need[:shared]
 
 
+def at_least(version: str, floor: str) -> bool:
+    """True only if no reading of ``version`` is older than ``floor``, and both are versions."""
+    known = numbers(version) is not None and numbers(floor) is not None
+    return known and not below(version, floor)
+
+
 def major(text: str) -> int | None:
     """The leading number: 2 for ``2.1.0`` and for ``2.x``."""
     found = re.match(r"v?(\d{1,9})(?:\.|$)", text.strip())

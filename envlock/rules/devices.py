@@ -137,7 +137,7 @@ def no_peer_to_peer(env: Env) -> Iterator[Fault]:
     if not ({"accelerate", "transformers"} & packages.keys()):
         raise DoesNotApplyError("accelerate is not installed")
     driver = env.peek("driver.version")
-    if driver and versions.numbers(driver) and not versions.below(driver, "550.40.07"):
+    if driver and versions.at_least(driver, "550.40.07"):
         return
     unset = [n for n in ("NCCL_P2P_DISABLE", "NCCL_IB_DISABLE") if env.known(f"env.{n}") != "1"]
     if unset:

@@ -69,7 +69,7 @@ def _older_build_hint(env: Env, floor: DriverFloor | None) -> str:
 def _compat_helps(env: Env, cuda: str) -> bool:
     """A forward-compatibility libcuda replaces the driver's, on the GPUs that allow it."""
     compat, floor = env.peek("driver.compat"), driver_floor(cuda)
-    return bool(compat and floor and not versions.below(compat, floor.driver))
+    return bool(compat and floor and versions.at_least(compat, floor.driver))
 
 
 @check("EL401", Severity.ERROR)

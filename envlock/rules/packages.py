@@ -28,7 +28,10 @@ _BY_OTHER_RULES = re.compile(r"torch|triton|nvidia-(?:cudnn|nccl)-cu\d+")
 
 
 def _both(pair: Pair) -> Iterator[tuple[str, Package | None, Package | None]]:
-    """Every name with its two entries; None for absent. Names of unknown standing are left out."""
+    """Every name with its two entries; None for absent.
+
+    Names of unknown standing are left out, and installers that came with the environment.
+    """
     envs = (pair.left, pair.right)
     if any(isinstance(env.find("packages"), Unknown) for env in envs):
         raise DoesNotApplyError("packages")  # the judge counts what is unknown
@@ -36,7 +39,8 @@ def _both(pair: Pair) -> Iterator[tuple[str, Package | None, Package | None]]:
     complete = ["packages" in env.observation.exhaustive or env.lacks("packages") for env in envs]
     for name in sorted(left.keys() | right.keys()):
         unknown = (name not in left and not complete[0]) or (name not in right and not complete[1])
-        if name not in OWN and not unknown:
+        seeded = any(name in env.peek_table("seeds") for env in envs)
+        if name not in OWN and not unknown and not seeded:
             yield name, left.get(name), right.get(name)
 
 

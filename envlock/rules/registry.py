@@ -140,6 +140,7 @@ RULES: tuple[Rule, ...] = (
     cuda_libraries.other_place,
     driver.driver_differs,
     system.glibc_differs,
+    system.soname_needs,
     gpu.mig,
 )
 """Where two findings are equally severe, the one whose rule stands first leads."""
@@ -158,8 +159,10 @@ class Page:
 
 @functools.cache
 def _pages() -> dict[str, Page]:
+    from envlock.rules import behaviour  # noqa: PLC0415  its models are built at import
+
     found: dict[str, Page] = {}
-    for rule in (*RULES, *plain.PAGES):
+    for rule in (*RULES, *behaviour.PAGES, *plain.PAGES):
         if rule.code in found:
             raise AssertionError(f"{rule.code} is used twice")
         found[rule.code] = Page(
@@ -174,5 +177,5 @@ def manual(code: str) -> Page | None:
 
 
 def all_codes() -> tuple[str, ...]:
-    """Every code of this package, in order of number."""
+    """Every code, in order of number."""
     return tuple(sorted(_pages()))

@@ -202,6 +202,10 @@ _OS_PACKAGES = {
 """Debian's package for a library, where the other side does not say."""
 
 
+_DRIVERS_OWN = re.compile(r"libcuda\.so|libnvidia-|libnvcuvid|libnvoptix")
+"""Libraries of the driver: they come with it, or from the container runtime; EL4xx speaks of it."""
+
+
 def _os_package(soname: str) -> str:
     return _OS_PACKAGES.get(re.sub(r"\.so.*", ".so", soname), "")
 
@@ -216,7 +220,7 @@ def soname_missing(env: Env) -> Iterator[Fault]:
     To do: install the operating system's package that owns it. The hint names it where known.
     """
     for soname, fact in sorted(env.table("sonames").items()):
-        if isinstance(fact.path_class, Absent):
+        if isinstance(fact.path_class, Absent) and not _DRIVERS_OWN.match(soname):
             package = _os_package(soname)
             yield Fault(
                 subject=f"sonames.{soname}",
@@ -237,7 +241,8 @@ def soname_other(pair: Pair) -> Iterator[Fault]:
     for soname, fact in sorted(theirs.items()):
         here = ours.get(soname)
         there = isinstance(fact.path_class, str)
-        if there and here is not None and isinstance(here.path_class, Absent):
+        missing = here is not None and isinstance(here.path_class, Absent)
+        if there and missing and not _DRIVERS_OWN.match(soname):
             owner = fact.os_package if isinstance(fact.os_package, str) else _os_package(soname)
             yield Fault(
                 subject=f"sonames.{soname}.path_class",
@@ -247,6 +252,27 @@ def soname_other(pair: Pair) -> Iterator[Fault]:
                 evidence=(f"sonames.{soname}.os_package",),
                 explains=(f"sonames.{soname}", f"sonames.{soname}.*"),
             )
+
+
+@difference("EL608", Severity.INFO)
+def soname_needs(pair: Pair) -> Iterator[Fault]:
+    """The extension modules of the two sides need other system libraries.
+
+    It follows from the installed distributions. A library that is needed and not there is an error
+    of its own (EL606).
+
+    To do: nothing.
+    """
+    if not all("sonames" in env.observation.exhaustive for env in (pair.left, pair.right)):
+        raise DoesNotApplyError("sonames")
+    left, right = pair.left.peek_table("sonames"), pair.right.peek_table("sonames")
+    only = sorted(left.keys() ^ right.keys())
+    if only:
+        yield Fault(
+            subject="sonames",
+            message=f"{some(only)} is needed on one side only, as the installed distributions differ.",
+            evidence=tuple(f"sonames.{name}" for name in only),
+        )
 
 
 @check("EL611", Severity.WARNING)

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from envlock.facts import Change, changes_between, torch_build, versions
 from envlock.findings import Severity
+from envlock.lock.observation import BuiltFor
 from envlock.rules import reading
 from envlock.rules.base import (
     HERE,
@@ -19,7 +20,7 @@ from envlock.rules.base import (
     check,
     difference,
 )
-from envlock.rules.wording import full_torch_version, install_like
+from envlock.rules.wording import full_torch_version, install_like, some
 
 FOLLOWS = (
     "torch",
@@ -275,20 +276,31 @@ def rocm_build(pair: Pair) -> Iterator[Fault]:
         )
 
 
-_CUDA_SIGNS = ("driver.version", "driver.cuda", "toolkit.nvcc", "toolkit.system_cuda")
+_SIGNS = {
+    "driver.version": "an NVIDIA driver",
+    "driver.cuda": "an NVIDIA driver",
+    "toolkit.nvcc": "nvcc",
+    "toolkit.system_cuda": "a CUDA toolkit",
+}
 _CONDA_SIGNS = ("cudatoolkit", "pytorch-cuda", "cuda-runtime", "cuda-version")
 
 
-def _signs_of_gpu(env: Env) -> list[str]:
-    """Facts that say that this environment is meant to use a GPU."""
-    found = [path for path in _CUDA_SIGNS if env.peek(path)]
-    gpus = env.peek("gpus") or []
-    found += [f"gpus.{i}.name" for i in range(len(gpus))]
-    found += [f"conda.{name}" for name in _CONDA_SIGNS if name in env.peek_table("conda")]
+def _signs_of_gpu(env: Env) -> dict[str, str]:
+    """Facts that say that this environment is meant to use a GPU, by path."""
+    found = {
+        f"gpus.{index}.name": str(env.peek(f"gpus.{index}.name") or "a GPU")
+        for index in range(len(env.peek("gpus") or []))
+    }
+    # A toolkit alone, on a machine that is known to have no GPU, serves to compile.
+    if found or env.find("gpus") != [] or env.peek("driver.version"):
+        found |= {
+            path: f"{text} ({env.peek(path)})" for path, text in _SIGNS.items() if env.peek(path)
+        }
+    conda = env.peek_table("conda")
+    found |= {f"conda.{name}": f"conda's {name}" for name in _CONDA_SIGNS if name in conda}
     for name, package in env.peek_table("packages").items():
-        built = package.built_for
-        if getattr(built, "cuda", None) is not None and isinstance(built.cuda, str):
-            found.append(f"packages.{name}.built_for")
+        if isinstance(package.built_for, BuiltFor) and isinstance(package.built_for.cuda, str):
+            found[f"packages.{name}.built_for"] = f"{name} for CUDA {package.built_for.cuda}"
     return found
 
 
@@ -317,8 +329,8 @@ def cpu_only(env: Env) -> Iterator[Fault]:
     yield Fault(
         subject="torch.build",
         message=(
-            f"torch{f' {version.value}' if version else ''} is a CPU-only build, although "
-            f"{env.peek(signs[0]) or signs[0]} is here ({', '.join(signs[:3])}). Nothing runs on a GPU."
+            f"torch{f' {version.value}' if version else ''} is a CPU-only build, beside "
+            f"{some(signs.values())}. Nothing runs on a GPU."
         ),
         hint=_gpu_build_hint(env),
         evidence=(kind.path, *([version.path] if version else []), *signs),
