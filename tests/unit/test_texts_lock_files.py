@@ -5,7 +5,7 @@ import pytest
 from envlock.errors import InputError
 from envlock.lock.observation import ABSENT, Observation, Unknown
 from envlock.targets.texts import Kind, detect, parse_text
-from envlock.targets.texts.lock_files import holds
+from envlock.targets.texts.choices import holds
 
 UV = """\
 version = 1

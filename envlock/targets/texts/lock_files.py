@@ -1,36 +1,18 @@
-"""uv.lock, poetry.lock and the pylock.toml of other tools.
-
-Such a lock serves several systems at once. It is read for Linux on x86_64: what another system alone
-would get is left out, and what depends on more (the Python version, extras, groups) is unknown.
-"""
+"""uv.lock, poetry.lock and the pylock.toml of other tools, read as ``choices`` says."""
 
 from __future__ import annotations
 
-import functools
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Any
 
-from packaging.markers import InvalidMarker, Marker, UndefinedEnvironmentName
-
 from envlock.errors import InputError
-from envlock.lock.strict import parse_toml, shown
+from envlock.lock.strict import parse_toml
+from envlock.targets.texts.choices import Choices, holds
 from envlock.targets.texts.pip_lists import with_torch
-from envlock.targets.texts.tree import MAX_PACKAGES, Packages, Tree, unknown
+from envlock.targets.texts.tree import MAX_PACKAGES, Packages, Tree
 
 UV, POETRY, PYLOCK = "uv.lock", "poetry.lock", "pylock.toml"
-
-_LINUX = {
-    "os_name": "posix",
-    "sys_platform": "linux",
-    "platform_system": "Linux",
-    "platform_machine": "x86_64",
-    "platform_python_implementation": "CPython",
-    "implementation_name": "cpython",
-    "extra": "",
-}
-_PYTHONS = ("3.8", "3.9", "3.10", "3.11", "3.12", "3.13", "3.14")
 
 Entry = Mapping[str, Any]
 
@@ -56,10 +38,10 @@ def parse_lock_text(text: str, kind: str) -> Tree:
         raise InputError(f"{kind}: the list of packages is not a list of tables with names")
     if len(entries) > MAX_PACKAGES:
         raise InputError(f"{kind}: too many packages (at most {MAX_PACKAGES})")
-    found = _Found()
+    found = Choices()
     {UV: _read_uv, POETRY: _read_poetry, PYLOCK: _read_pylock}[kind](entries, found)
     packages = Packages(kind)
-    for name in sorted(found.certain.keys() | found.possible.keys()):
+    for name in found.names():
         packages.add(name, found.version(name))
     return with_torch({}, packages, complete=True)
 
@@ -68,61 +50,22 @@ def _is_entry(entry: object) -> bool:
     return isinstance(entry, dict) and isinstance(entry.get("name"), str)
 
 
-@dataclass(slots=True)
-class _Found:
-    """The versions of each name: those that are surely installed, and those that may be."""
-
-    certain: defaultdict[str, set[str]] = field(default_factory=lambda: defaultdict(set))
-    possible: defaultdict[str, set[str]] = field(default_factory=lambda: defaultdict(set))
-
-    def add(self, entry: Entry, *, certain: bool) -> None:
-        version = entry.get("version")
-        names = self.certain if certain else self.possible
-        names[entry["name"]].add(version if isinstance(version, str) else "")
-
-    def version(self, name: str) -> str | Tree:
-        versions = sorted(self.certain[name] | self.possible[name])
-        if versions == [""]:
-            return unknown("the lock gives no version, since it is built from source")
-        if len(versions) > 1:
-            return unknown(f"one of {shown(versions)}, by system or Python version")
-        if not self.certain[name]:
-            return unknown(f"{shown(versions[0])}, only with some extra, group or Python version")
-        return versions[0]
-
-
-@functools.lru_cache(maxsize=4096)
-def holds(marker: str) -> bool | None:
-    """Whether a marker holds on Linux x86_64; None where that alone does not decide it."""
-    if "extra" in marker or "dependency_groups" in marker:
-        return None
-    try:
-        parsed = Marker(marker)
-        answers = {
-            parsed.evaluate({**_LINUX, "python_version": v, "python_full_version": f"{v}.0"})
-            for v in _PYTHONS
-        }
-    except (InvalidMarker, UndefinedEnvironmentName, RecursionError):
-        return None
-    return answers.pop() if len(answers) == 1 else None
-
-
 def _marker(table: Entry, key: str = "marker") -> bool | None:
     value = table.get(key)
-    return holds(value[:1024]) if isinstance(value, str) else True
+    return holds(value) if isinstance(value, str) else True
 
 
 # --- pylock.toml and poetry.lock: flat lists -----------------------------------------------------
 
 
-def _read_pylock(entries: Sequence[Entry], found: _Found) -> None:
+def _read_pylock(entries: Sequence[Entry], found: Choices) -> None:
     for entry in entries:
         answer = _marker(entry)
         if answer is not False:
-            found.add(entry, certain=answer is True)
+            found.add(entry["name"], entry.get("version"), certain=answer is True)
 
 
-def _read_poetry(entries: Sequence[Entry], found: _Found) -> None:
+def _read_poetry(entries: Sequence[Entry], found: Choices) -> None:
     for entry in entries:
         answer = _marker(entry, "markers")
         groups = _list(entry.get("groups", ["main"]))
@@ -130,13 +73,17 @@ def _read_poetry(entries: Sequence[Entry], found: _Found) -> None:
         wanted = main and not entry.get("optional", False)
         if answer is not False:
             by_group = isinstance(entry.get("markers"), dict)
-            found.add(entry, certain=answer is True and wanted and not by_group)
+            found.add(
+                entry["name"],
+                entry.get("version"),
+                certain=answer is True and wanted and not by_group,
+            )
 
 
 # --- uv.lock: a graph ----------------------------------------------------------------------------
 
 
-def _read_uv(entries: Sequence[Entry], found: _Found) -> None:
+def _read_uv(entries: Sequence[Entry], found: Choices) -> None:
     """Follow the dependencies from the project, first those that hold without a condition."""
     by_name: defaultdict[str, list[Entry]] = defaultdict(list)
     for entry in entries:
@@ -145,7 +92,7 @@ def _read_uv(entries: Sequence[Entry], found: _Found) -> None:
     roots = [entry for entry in entries if _is_project(entry)]
     if not roots:
         for entry in entries:
-            found.add(entry, certain=True)
+            found.add(entry["name"], entry.get("version"), certain=True)
         return
     seen: set[tuple[int, str, bool]] = set()
     todo = [(root, "", True) for root in roots]
@@ -155,7 +102,7 @@ def _read_uv(entries: Sequence[Entry], found: _Found) -> None:
             continue
         seen.add((id(entry), extra, certain))
         if not _is_project(entry):
-            found.add(entry, certain=certain)
+            found.add(entry["name"], entry.get("version"), certain=certain)
         for target, wanted, sure in _next(entry, extra, by_name):
             todo.append((target, wanted, certain and sure))
 
@@ -181,7 +128,7 @@ def _is_project(entry: Entry) -> bool:
 def _fork_holds(entry: Entry) -> bool:
     """uv locks one name in several versions where systems need different ones."""
     markers = _list(entry.get("resolution-markers"))
-    return not markers or any(holds(str(marker)[:1024]) is not False for marker in markers)
+    return not markers or any(holds(str(marker)) is not False for marker in markers)
 
 
 def _edges(entry: Entry, extra: str) -> Iterator[tuple[Entry, bool]]:

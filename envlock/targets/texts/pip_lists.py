@@ -8,13 +8,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
-from packaging.requirements import InvalidRequirement, Requirement
 from packaging.utils import InvalidWheelFilename, parse_wheel_filename
 
 from envlock.errors import InputError
 from envlock.lock.strict import shown
 from envlock.redact import redact
 from envlock.targets.texts import torch_facts
+from envlock.targets.texts.choices import Choices, holds
 from envlock.targets.texts.tree import ABSENT, Packages, Tree, unknown
 
 FREEZE, LIST, REQUIREMENTS = "pip freeze", "pip list", "requirements file"
@@ -62,8 +62,9 @@ def read_requirements(lines: Sequence[str]) -> Tree:
     logical = list(_logical(lines))
     hashed = [line for line in logical if _HASH.search(line)]
     where = REQUIREMENTS if hashed or not _all_pinned(logical) else FREEZE
-    packages, hosts, links = Packages(where), set[str](), False
-    loose = False
+    packages, choices = Packages(where), Choices()
+    hosts: set[str] = set()
+    links = loose = False
     for line in logical:
         option = _OPTION.match(line)
         if _EDITABLE.match(line):
@@ -74,9 +75,11 @@ def read_requirements(lines: Sequence[str]) -> Tree:
             if option["name"] in {"-i", "--index-url", "--extra-index-url"} and host:
                 hosts.add(host)
         elif _PINNED.match(line) or _AT.match(line):
-            _add_requirement(packages, line)
+            _add_requirement(packages, choices, line)
         else:
             loose = loose or bool(_LOOSE.match(line))
+    for name in choices.names():
+        packages.add(name, choices.version(name))
     return _finish(packages, hosts, links=links, complete=not loose)
 
 
@@ -104,7 +107,7 @@ def _logical(lines: Sequence[str]) -> Iterator[str]:
         yield held.strip()
 
 
-def _add_requirement(packages: Packages, line: str) -> None:
+def _add_requirement(packages: Packages, choices: Choices, line: str) -> None:
     text = _HASH.sub("", line)
     at = _AT.match(text)
     if at:
@@ -113,28 +116,14 @@ def _add_requirement(packages: Packages, line: str) -> None:
         return
     found = _PINNED.match(text)
     assert found is not None
-    name, rest = found["name"], found["rest"]
-    version_text, semicolon, marker = rest.partition(";")
-    if semicolon:
-        _check_marker(packages, name, f"{name} ; {marker}")
-        # On which machine the marker holds is not for a text to say.
-        packages.key(name)
-        if packages.get(name) is None and name not in packages:
-            packages.check_version(name, version_text.strip())
-            packages.add(name, _conditional(marker))
+    pinned, semicolon, marker = (part.strip() for part in found["rest"].partition(";"))
+    if not semicolon:
+        packages.add(found["name"], pinned)
         return
-    packages.add(name, version_text.strip())
-
-
-def _conditional(marker: str) -> Tree:
-    return unknown(f"only where {redact(marker.strip())[:200]}")
-
-
-def _check_marker(packages: Packages, name: str, text: str) -> None:
-    try:
-        Requirement(text)
-    except InvalidRequirement:
-        raise InputError(f"{packages.where}: {name}: the marker is not valid") from None
+    packages.check_version(found["name"], pinned)
+    answer = holds(marker)
+    if answer is not False:
+        choices.add(packages.key(found["name"]), pinned, certain=answer is True)
 
 
 def _add_editable(packages: Packages, line: str) -> None:
