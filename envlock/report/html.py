@@ -114,7 +114,7 @@ def _finding(finding: Finding, report: Report) -> Mapping[str, Any]:
             {
                 "side": e.side.value,
                 "path": neutral(e.path),
-                "value": wording.value(e.value, e.path),
+                "value": wording.value(e.value, e.path, brief=False),
                 "read_from": neutral(e.read_from),
             }
             for e in finding.evidence

@@ -161,7 +161,7 @@ def _proof(page: _Page, finding: Finding, *, verbose: bool) -> None:
 def _evidence(evidence: Evidence) -> str:
     side = "left" if evidence.side is Side.LEFT else "right"
     where = f", read from {neutral(evidence.read_from)}" if evidence.read_from else ""
-    fact = wording.value(evidence.value, evidence.path)
+    fact = wording.value(evidence.value, evidence.path, brief=False)
     return f"evidence ({side}): {neutral(evidence.path)} = {fact}{where}"
 
 

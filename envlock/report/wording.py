@@ -17,6 +17,9 @@ NAME_LIMIT = 44
 WHEELS_NAMED = 3
 """Up to so many nvidia-* packages are named; a CUDA build brings about twenty."""
 
+TABLE_LIMIT = 80
+"""Characters of a list or table that are shown beside other values."""
+
 _PLURALS = {
     Severity.ERROR: ("error", "errors"),
     Severity.WARNING: ("warning", "warnings"),
@@ -77,13 +80,16 @@ def follow_words(finding: Finding) -> str:
 
 
 def follow_names(finding: Finding) -> str:
-    """What follows, with the many wheels of one CUDA build as one item."""
-    names = [subject_name(folded.subject) for folded in finding.folded]
-    wheels = [name for name in names if name.startswith("nvidia-")]
-    if len(wheels) > WHEELS_NAMED:
-        rest = [name for name in names if not name.startswith("nvidia-")]
-        names = [f"{len(wheels)} nvidia-* packages", *rest]
-    return ", ".join(names)
+    """What follows, each subject once, with the many wheels of one CUDA build as one item."""
+    counts = Counter(subject_name(folded.subject) for folded in finding.folded)
+    wheels = sum(count for name, count in counts.items() if name.startswith("nvidia-"))
+    many = wheels > WHEELS_NAMED
+    names = [
+        f"{name} ({count})" if count > 1 else name
+        for name, count in counts.items()
+        if not (many and name.startswith("nvidia-"))
+    ]
+    return ", ".join([f"{wheels} nvidia-* packages", *names] if many else names)
 
 
 def message(text: str) -> str:
@@ -107,26 +113,35 @@ def subject_name(subject: str) -> str:
     return neutral(subject.removeprefix("packages."))
 
 
-def value(fact: JsonValue, subject: str = "") -> str:
-    """One fact for people; bytes with a unit where the subject says that it counts bytes."""
-    if isinstance(fact, Mapping):
-        if fact.keys() == {"absent"}:
-            return "absent"
-        if fact.keys() == {"unknown"}:
-            return neutral(f"unknown ({fact['unknown']})")
+def value(fact: JsonValue, subject: str = "", *, brief: bool = True) -> str:
+    """One fact for people; bytes with a unit where the subject says that it counts bytes.
+
+    ``brief`` counts the entries of a large table instead of showing the beginning of it.
+    """
     if fact is None:
         return "-"
     if isinstance(fact, str):
         return neutral(fact) or "(empty)"
     if isinstance(fact, int) and not isinstance(fact, bool) and subject.endswith("_bytes"):
         return bytes_words(fact)
-    return neutral(json.dumps(fact, ensure_ascii=False, default=str))
+    if isinstance(fact, Mapping) and fact.keys() == {"absent"}:
+        return "absent"
+    if isinstance(fact, Mapping) and fact.keys() == {"unknown"}:
+        return neutral(f"unknown ({fact['unknown']})")
+    return _data(fact, brief=brief)
+
+
+def _data(fact: JsonValue, *, brief: bool) -> str:
+    shown = json.dumps(fact, ensure_ascii=False, default=str)
+    if brief and len(shown) > TABLE_LIMIT and isinstance(fact, Mapping | Sequence):
+        return plural(len(fact), "entry", "entries")
+    return neutral(shown)
 
 
 def change(finding: Finding) -> str:
     """``12.1 → 11.8``, or the one value there is, or nothing."""
     sides = [value(s, finding.subject) for s in (finding.left, finding.right) if s is not None]
-    return " → ".join(sides)
+    return " → ".join(sides if len(set(sides)) > 1 else sides[:1])
 
 
 def bytes_words(number: int) -> str:
