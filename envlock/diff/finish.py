@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import enum
 import fnmatch
 from collections.abc import Iterable
 from dataclasses import replace
@@ -75,8 +76,28 @@ def _finding(rule: Rule, fault: Fault, severity: Severity) -> Finding:
     )
 
 
+class Standing(enum.Enum):
+    """How a fault of one side relates to the other side."""
+
+    ALONE = enum.auto()
+    ON_BOTH = enum.auto()
+    """The same fault from the same facts: it explains no difference."""
+    ON_BOTH_OTHERWISE = enum.auto()
+    """The other side has it too, from other facts: that it worked there was luck."""
+
+
+def is_same_on_both(fault: Fault, pair: Pair) -> bool:
+    """Whether every fact that proves a fault of the right side is the same on the left."""
+    paths = (fault.subject, *fault.evidence)
+    return all(shown(pair.left, path) == shown(pair.right, path) for path in paths)
+
+
 def finish_one(
-    rule: Rule, fault: Fault, env: Env, other: Env | None = None, *, on_both: bool = False
+    rule: Rule,
+    fault: Fault,
+    env: Env,
+    other: Env | None = None,
+    standing: Standing = Standing.ALONE,
 ) -> Finding:
     """A fault of one environment; ``other`` is the one it is compared with."""
     finding = replace(
@@ -85,7 +106,10 @@ def finish_one(
         left=_value(fault, Side.LEFT, env, other),
         right=_value(fault, Side.RIGHT, env, other),
     )
-    if on_both:
+    if standing is Standing.ON_BOTH_OTHERWISE:
+        also = f" {REFERENCE.capitalize()} shows this too, with other values."
+        return replace(finding, message=finding.message + also)
+    if standing is Standing.ON_BOTH:
         note = "On both sides, so it does not explain a difference: "
     elif other is not None and env.side is Side.LEFT:
         note = f"Only {REFERENCE} shows this, not {HERE}: "

@@ -12,7 +12,15 @@ from dataclasses import dataclass
 
 from envlock.diff import plain_findings
 from envlock.diff.compare import Comparison, compare
-from envlock.diff.finish import Found, finish_one, finish_pair, fold, in_order
+from envlock.diff.finish import (
+    Found,
+    Standing,
+    finish_one,
+    finish_pair,
+    fold,
+    in_order,
+    is_same_on_both,
+)
 from envlock.findings import Finding, Side
 from envlock.lock.observation import Observation
 from envlock.rules.base import (
@@ -165,9 +173,12 @@ def _faults_of_sides(order: int, rule: Rule, right: _Ran, pair: Pair) -> list[Fo
     there = {fault.subject: fault for fault in left.faults}
     found: list[Found] = []
     for subject, fault in here.items():
-        both = subject in there
-        finding = finish_one(rule, fault, pair.right, pair.left, on_both=both)
-        found.append(Found(order, finding, not both))
+        standing = Standing.ALONE
+        if subject in there:
+            same = is_same_on_both(fault, pair)
+            standing = Standing.ON_BOTH if same else Standing.ON_BOTH_OTHERWISE
+        finding = finish_one(rule, fault, pair.right, pair.left, standing)
+        found.append(Found(order, finding, standing is not Standing.ON_BOTH))
     for subject, fault in there.items():
         if subject not in here:
             found.append(Found(order, finish_one(rule, fault, pair.left, pair.right)))
