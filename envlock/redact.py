@@ -17,8 +17,11 @@ _URL_USER = re.compile(r"(?P<scheme>\b[a-z][a-z0-9+.\-]*:/{1,3})[^\s/@]*@", re.I
 a path without a user."""
 _BARE_USER = re.compile(r"[^\s/:@'\"=]+:[^\s/@'\"]+@(?=[\w.\-\[])")
 """``user:password@host`` without a scheme, as in proxy settings."""
-_TOKEN_PATH = re.compile(r"/t/[^/\s'\"]+")
-"""conda channels: ``https://host/t/<token>/channel``."""
+_TOKEN_PATH = re.compile(
+    r"(?P<url>(?:\b[a-z][a-z0-9+.\-]*:/+|(?:[\w\-]+\.)+[a-z]{2,})[^\s'\"<>]*?)/t/[^/\s'\"]+",
+    re.IGNORECASE,
+)
+"""conda channels: ``https://host/t/<token>/channel``, with or without the scheme."""
 _QUERY = re.compile(r"(?P<url>\b[a-z][a-z0-9+.\-]*:/+[^\s?#'\"<>]*)[?][^\s'\"<>]*", re.IGNORECASE)
 _FRAGMENT = re.compile(
     r"(?P<url>\b[a-z][a-z0-9+.\-]*:/+[^\s#'\"<>]*)#(?!(?:sha256|subdirectory|egg)=)[^\s'\"<>]*",
@@ -45,7 +48,7 @@ def redact(text: str) -> str:
     """``text`` without credentials, query strings, device ids and home folders."""
     text = _URL_USER.sub(rf"\g<scheme>{HIDDEN}@", text)
     text = _BARE_USER.sub(f"{HIDDEN}@", text)
-    text = _TOKEN_PATH.sub(f"/t/{HIDDEN}", text)
+    text = _TOKEN_PATH.sub(rf"\g<url>/t/{HIDDEN}", text)
     text = _QUERY.sub(rf"\g<url>?{HIDDEN}", text)
     text = _FRAGMENT.sub(rf"\g<url>#{HIDDEN}", text)
     text = _HEADER.sub(rf"\g<kind> {HIDDEN}", text)
@@ -59,7 +62,8 @@ def safe_text(raw: bytes | str, *, lines: int = 12, width: int = 300) -> str:
     """The last ``lines`` of a foreign text: redacted, cut, and without control characters."""
     text = raw.decode("utf-8", "backslashreplace") if isinstance(raw, bytes) else raw
     kept = text.strip().splitlines()[-lines:]
-    return "\n".join(_escape(redact(line))[:width] for line in kept)
+    # Cut far behind what is shown first: a line may be a megabyte long.
+    return "\n".join(_escape(redact(line[: width + 4096]))[:width] for line in kept)
 
 
 def _escape(line: str) -> str:

@@ -18,23 +18,33 @@ ABSENT, unknown = observe_common.ABSENT, observe_common.unknown
 guarded = observe_common.guarded
 
 
+IMPORT_LIMIT_S = 110
+"""Under the host's own limit, so that a torch that hangs is a fact and not the end of a capture."""
+
+
 def work(_: list[str]) -> dict[str, object]:
     """The answer: parts of an Observation to be merged into what ``observe`` saw."""
+    child = observe_common.start_function(look, IMPORT_LIMIT_S)
+    observed = observe_common.function_result(child)
+    if not observe_common.is_value(observed):
+        observed = {"torch": {"importable": unknown("import torch: %s" % observed["unknown"])}}
+    return {"observed": observed}
+
+
+def look() -> dict[str, object]:
+    """Import torch and ask it; in a child, since a broken one may crash or hang."""
     os.environ["PYTORCH_NVML_BASED_CUDA_CHECK"] = "1"
     try:
         import torch
     except ImportError as error:
-        if getattr(error, "name", None) == "torch":
-            return {"observed": {"torch": ABSENT}}
-        return {"observed": {"torch": {"importable": failed(error)}}}
+        missing = getattr(error, "name", None) == "torch"
+        return {"torch": ABSENT if missing else {"importable": failed(error)}}
     except BaseException as error:  # a torch may call sys.exit, or be interrupted by its plugins
-        return {"observed": {"torch": {"importable": failed(error)}}}
+        return {"torch": {"importable": failed(error)}}
     return {
-        "observed": {
-            "torch": torch_facts(torch),
-            "cudnn": guarded(cudnn_facts, torch),
-            "nccl": guarded(nccl_facts, torch),
-        }
+        "torch": torch_facts(torch),
+        "cudnn": guarded(cudnn_facts, torch),
+        "nccl": guarded(nccl_facts, torch),
     }
 
 

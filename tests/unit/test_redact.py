@@ -15,6 +15,7 @@ from envlock.redact import redact, safe_text
         ("git+https://oauth2:s3cr3t-canary@h.invalid/r.git", "git+https://***@h.invalid/r.git"),
         ("proxy = user1:s3cr3t-canary@proxy.invalid:3128", "proxy = ***@proxy.invalid:3128"),
         ("https://host.invalid/t/s3cr3t-canary/channel", "https://host.invalid/t/***/channel"),
+        ("channel host.invalid/t/s3cr3t-canary/main", "channel host.invalid/t/***/main"),
         ("https://h.invalid/w.whl?token=s3cr3t-canary&x=1", "https://h.invalid/w.whl?***"),
         ("https://h.invalid/w.whl#access_token=s3cr3t-canary", "https://h.invalid/w.whl#***"),
         ("HF_TOKEN=s3cr3t-canary", "HF_TOKEN=***"),
@@ -44,6 +45,7 @@ def test_secrets_and_names_go(text: str, redacted: str) -> None:
         "No module named 'torch.cuda'",
         "rooted at /rootfs/x",
         "12.1.105",
+        "/opt/t/venv/bin/python3.11: not found",
     ],
 )
 def test_the_rest_stays(text: str) -> None:
