@@ -32,6 +32,25 @@ _COMMANDS = (
     *("ulimit", "unset", "uv"),
 )
 """Programs with which a hint begins that is a command as a whole."""
+_PROSE = frozenset(
+    {
+        "and",
+        "as",
+        "for",
+        "from",
+        "it",
+        "of",
+        "on",
+        "or",
+        "that",
+        "the",
+        "then",
+        "to",
+        "until",
+        "with",
+    }
+)
+"""``pip uninstall it until it is gone`` begins like a command and is advice."""
 
 
 def verdict(report: Report, fail_on: Severity | None) -> tuple[str, str]:
@@ -98,8 +117,13 @@ def message(text: str) -> str:
 
 def is_command(hint: str) -> bool:
     """Whether the whole hint is one command to paste, which must not be broken over lines."""
-    first = hint.split(" ", 1)[0]
-    return first in _COMMANDS and "`" not in hint
+    words = hint.split()
+    return (
+        bool(words)
+        and words[0] in _COMMANDS
+        and not any(mark in hint for mark in ("`", ", ", " ("))
+        and _PROSE.isdisjoint(words)
+    )
 
 
 def short_name(name: str, limit: int = NAME_LIMIT) -> str:

@@ -53,6 +53,10 @@ def test_consequences_are_named_once() -> None:
     [
         ("pip install torch==2.3.0", True),
         ("export A=b", True),
+        ("uv pip install 'torch==2.3.0+cu121' --index-url https://wheels.example", True),
+        ("export CUDA_VISIBLE_DEVICES=0, or unset it", False),
+        ("pip uninstall torch until it is gone", False),
+        ("docker run --shm-size=8g (or --ipc=host)", False),
         ("Update the driver.", False),
         ("pip install `x` or y", False),
         ("", False),

@@ -93,10 +93,11 @@ def test_whole_freeze_without_torch_says_that_there_is_none() -> None:
     assert parse_text("certifi==2024.2.2\nnumpy==1.26.4\n").torch == ABSENT
 
 
-def test_installers_that_freeze_leaves_out_are_unknown() -> None:
-    seen = parse_text(FREEZE)
-    for name in ("pip", "setuptools", "wheel"):
-        assert is_unknown(seen, f"packages.{name}.version")
+def test_installers_are_seeds() -> None:
+    seen = parse_text(FREEZE + "setuptools==69.0.3\n")
+    assert seen.seeds == {"setuptools": "69.0.3"}
+    assert seen.find("packages.setuptools") == ABSENT
+    assert is_unknown(parse_text(FREEZE), "seeds")
 
 
 def test_freeze_with_origins_prompts_and_comments() -> None:
@@ -226,6 +227,7 @@ def test_pip_list() -> None:
     assert seen.find("packages.jinja2.version") == "3.1.3"
     assert seen.find("torch.cuda") == "12.1"
     assert seen.find("packages.release") == ABSENT
+    assert seen.seeds == {"pip": "24.0"}
     assert "somebody" not in seen.model_dump_json()
 
 

@@ -38,7 +38,8 @@ _RULE = re.compile(r" *-{3,}(?: +-{3,})+ *$")
 _FEEDSTOCK = re.compile(r"/(?:feedstock_root|croot|conda-bld|bld/rattler-build_)")
 """Where conda's build machines unpacked what they built; pip repeats it as the package's origin."""
 
-_LEFT_OUT = ("pip", "setuptools", "wheel")
+_SEEDS = ("pip", "setuptools", "wheel")
+"""A list does not tell which of them something requires, and pip freeze leaves them out."""
 
 
 # --- freeze and requirements ------------------------------------------------------------------
@@ -168,10 +169,6 @@ def _finish(packages: Packages, hosts: set[str], *, links: bool, complete: bool)
     if hosts or links:
         tree["indexes"] = {"hosts": sorted(hosts) or dict(ABSENT), "find_links": links}
     complete = complete and packages.looks_complete()
-    if complete:
-        for name in _LEFT_OUT:
-            if name not in packages:
-                packages.add(name, unknown("such lists leave installers out"))
     return with_torch(tree, packages, complete=complete)
 
 
@@ -182,8 +179,10 @@ def with_torch(tree: Tree, packages: Packages, *, complete: bool) -> Tree:
         tree["torch"] = torch_facts.from_version(version)
     elif complete and "torch" not in packages:
         tree["torch"] = dict(ABSENT)
+    seeds = {name: seed for name in _SEEDS if (seed := packages.take(name))}
     return {
         **tree,
+        **({"seeds": seeds} if seeds else {}),
         "packages": packages.tree(),
         "exhaustive": ["packages"] if complete else [],
     }

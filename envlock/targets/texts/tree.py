@@ -67,6 +67,13 @@ class Packages:
         version = self._found.get(name, {}).get("version")
         return version if isinstance(version, str) else None
 
+    def take(self, name: str) -> str | None:
+        """As ``get``, and the distribution is no longer one of these."""
+        version = self.get(name)
+        if version is not None:
+            del self._found[name]
+        return version
+
     def __contains__(self, name: str) -> bool:
         return name in self._found
 
