@@ -22,6 +22,9 @@ HERE = "this environment"
 """How messages name the right side."""
 
 
+SET_BY_ENVLOCK = Unknown(unknown="set by envlock's own run options")
+
+
 class UndecidedError(Exception):
     """A rule needs a fact that is unknown."""
 
@@ -48,10 +51,16 @@ class Env:
 
     observation: Observation
     side: Side
+    _found: dict[str, Any] = field(default_factory=dict, repr=False, compare=False)
+    """Many rules ask for the same facts."""
 
     def find(self, path: str) -> Any:
-        """A value, ABSENT or Unknown."""
-        return self.observation.find(path)
+        """A value, ABSENT or Unknown. What envlock itself set says nothing about the target."""
+        if path not in self._found:
+            ours = self.observation.set_by_envlock
+            hidden = any(path == own or path.startswith(f"{own}.") for own in ours)
+            self._found[path] = SET_BY_ENVLOCK if hidden else self.observation.find(path)
+        return self._found[path]
 
     def need(self, path: str) -> Any:
         """The value; the rule ends here as undecided, or as not applicable where it is absent."""

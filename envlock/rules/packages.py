@@ -22,8 +22,6 @@ from envlock.rules.base import (
 )
 
 OWN = frozenset({"torch-envlock"})
-INSTALLERS = frozenset({"pip", "setuptools", "uv", "wheel"})
-"""They bring packages in and are not used by them at run time."""
 _BY_OTHER_RULES = re.compile(r"torch|triton|nvidia-(?:cudnn|nccl)-cu\d+")
 
 
@@ -36,11 +34,11 @@ def _both(pair: Pair) -> Iterator[tuple[str, Package | None, Package | None]]:
     if any(isinstance(env.find("packages"), Unknown) for env in envs):
         raise DoesNotApplyError("packages")  # the judge counts what is unknown
     left, right = (env.peek_table("packages") for env in envs)
+    seeds = {name for env in envs for name in env.peek_table("seeds")}
     complete = ["packages" in env.observation.exhaustive or env.lacks("packages") for env in envs]
     for name in sorted(left.keys() | right.keys()):
         unknown = (name not in left and not complete[0]) or (name not in right and not complete[1])
-        seeded = any(name in env.peek_table("seeds") for env in envs)
-        if name not in OWN and not unknown and not seeded:
+        if name not in OWN and name not in seeds and not unknown:
             yield name, left.get(name), right.get(name)
 
 
@@ -48,19 +46,20 @@ def _known(fact: Any) -> Any:
     return None if isinstance(fact, Absent | Unknown) else fact
 
 
-@difference("EL111", Severity.WARNING, strict=Severity.ERROR)
+@difference("EL111", Severity.INFO, strict=Severity.ERROR)
 def missing(pair: Pair) -> Iterator[Fault]:
     """A distribution that the reference has is missing here.
+
+    Importing it says so at once, so it is seldom the hidden cause; what torch and other
+    distributions require and do not find is a finding of its own (EL121).
 
     To do: install it in the reference's version.
     """
     for name, left, right in _both(pair):
         if left is not None and right is None:
             version = _known(left.version)
-            installer = name in INSTALLERS
             yield Fault(
                 subject=f"packages.{name}",
-                severity=Severity.INFO if installer else None,
                 message=f"{name}{f' {version}' if version else ''} is missing here.",
                 hint=f"pip install {name}=={version}" if version else f"pip install {name}",
             )
