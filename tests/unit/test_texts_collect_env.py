@@ -341,6 +341,23 @@ def test_rocm() -> None:
     assert seen.exhaustive == []  # the report of a ROCm build names the current GPU only
 
 
+def test_rocm_without_the_name_of_the_gpu() -> None:
+    seen = parse_text(ROCM.replace("AMD Instinct MI250X (gfx90a", "(gfx950"))
+    assert seen.find("gpus.0.compute_capability") == "gfx950"
+    assert is_unknown(seen, "gpus.0.name")
+
+
+@pytest.mark.parametrize("python", ["3.6.9 (default", "3.7 (64-bit runtime)"])
+def test_old_python_does_not_know_its_glibc(python: str) -> None:
+    assert is_unknown(parse_text(WHOLE.replace("3.11.9 (main", python)), "system.glibc")
+
+
+def test_glibc_guessed_for_the_platform_line_is_not_taken() -> None:
+    text = WHOLE.replace("with-glibc2.35", "with-glibc2.29")
+    assert parse_text(text).find("system.glibc") == "2.35"
+    assert is_unknown(parse_text(text.replace("Libc version: glibc-2.35\n", "")), "system.glibc")
+
+
 def test_system_text_in_another_language() -> None:
     head, _, tail = WHOLE.partition("CPU:\n")
     seen = parse_text(head + KOREAN_CPU + "\n" + tail.partition("\n\n")[2])

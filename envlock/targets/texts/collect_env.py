@@ -175,12 +175,12 @@ def _add_gpus(tree: Tree, report: Report) -> None:
 
 def _gpu(name: str) -> Tree:
     name = re.sub(r" *\(UUID:.*", "", name)
-    if name.lower() in _NO_NAME:
-        return {"name": unknown(f"the driver says {name or 'nothing'}")}
     gfx = _GFX.match(name)
-    if gfx:
-        return {"name": free_text(gfx["name"]), "compute_capability": gfx["gfx"]}
-    return {"name": free_text(name)}
+    capability = {"compute_capability": gfx["gfx"]} if gfx else {}
+    name = gfx["name"] if gfx else name
+    if name.lower() in _NO_NAME:
+        return {"name": unknown(f"the driver says {name or 'nothing'}"), **capability}
+    return {"name": free_text(name), **capability}
 
 
 def _add_warnings(tree: Tree, text: str) -> None:

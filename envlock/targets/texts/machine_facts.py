@@ -77,13 +77,9 @@ def python_facts(report: Report) -> Tree:
 
 def system_facts(report: Report) -> Tree:
     facts = _from_os(report.get("OS")) | _from_platform(report.get("Python platform"))
-    libc = report.get("Libc version")
-    if libc is not None:
-        found = re.fullmatch(r"glibc-([0-9]+\.[0-9]+)", libc, re.ASCII)
-        if found:
-            facts["glibc"] = found[1]
-        elif facts.get("os") in {"darwin", "windows"}:
-            facts["glibc"] = dict(ABSENT)
+    glibc = _glibc(report, str(facts.get("os", "")))
+    if glibc:
+        facts["glibc"] = glibc
     name = _cpu(report, str(facts.get("os", "")))
     if name:
         facts["cpu"] = free_text(name)
@@ -101,6 +97,24 @@ def c_compiler(report: Report) -> str | None:
         return None
     found = _GCC_PACKAGED.match(text) or _GCC.search(text)
     return f"gcc {found['version']}" if found else None
+
+
+def _glibc(report: Report, system: str) -> str | Tree | None:
+    """Only from its own line, and only from Python 3.8 on: before that, and in "Python platform",
+    Python guesses from symbols in its own file, which are older than the library."""
+    libc = report.get("Libc version")
+    if libc is None:
+        return None
+    if system in {"darwin", "windows"}:
+        return dict(ABSENT)
+    found = re.fullmatch(r"glibc-([0-9]+\.[0-9]+)", libc, re.ASCII)
+    python = _PYTHON.match(report.get("Python version") or "")
+    if not found or not python:
+        return None
+    major, minor = python["version"].split(".")[:2]
+    if (int(major), int(minor)) < (3, 8):
+        return unknown("Python before 3.8 does not tell it reliably")
+    return found[1]
 
 
 def _from_os(text: str | None) -> Tree:
@@ -129,8 +143,7 @@ def _from_platform(text: str | None) -> Tree:
     if linux:
         facts: Tree = {"os": "linux", "kernel": linux["kernel"], "arch": linux["arch"]}
         facts["wsl"] = "microsoft" in linux["kernel"].lower()
-        glibc = re.search(r"-with-glibc([0-9]+\.[0-9]+)$", text)
-        return facts | ({"glibc": glibc[1]} if glibc else {})
+        return facts
     windows = re.match(r"Windows-[0-9.]+-(10\.0\.[0-9]{5})", text)
     if windows:
         return {"os": "windows", "distribution": f"Windows {windows[1]}"}

@@ -77,9 +77,6 @@ class Packages:
     def __contains__(self, name: str) -> bool:
         return name in self._found
 
-    def __len__(self) -> int:
-        return len(self._found)
-
     def looks_complete(self) -> bool:
         """Whether this lists a whole environment, not what somebody picked from it."""
         return any(name in self._found for name in _EVERYWHERE)
