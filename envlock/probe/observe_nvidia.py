@@ -177,8 +177,9 @@ def driver_facts(asked: dict[str, object], machine: observe_libraries.Machine | 
     found = machine.search.first("libcuda.so.1", ()) if machine is not None else None
     libcuda = os.path.realpath(found[0]) if found else None
     wsl = os.path.exists("/usr/lib/wsl/lib/libcuda.so.1")
+    why = unknown("no NVML to ask")
     if not observe_common.is_value(asked):
-        asked = {"cuda": asked, "version": asked, "nvml_error": asked}
+        asked, why = {"cuda": asked, "nvml_error": asked}, asked
     nothing = module is None and libcuda is None and not wsl
     if nothing and asked.get("version") is None and asked["cuda"] == ABSENT:
         return ABSENT
@@ -187,7 +188,7 @@ def driver_facts(asked: dict[str, object], machine: observe_libraries.Machine | 
     file_version = named.group(1) if named else None
     version = asked.get("version")
     if version is None:
-        version = (None if compat else file_version) or module or unknown("no NVML to ask")
+        version = (None if compat else file_version) or module or why
     return {
         "version": version,
         "kernel_module": module or (unknown("not visible under WSL") if wsl else ABSENT),
