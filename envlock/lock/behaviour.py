@@ -187,10 +187,14 @@ class Compile(Measured):
 
 
 class Figures(Measured):
-    """Of a probe whose values are plain integers (GPU probes)."""
+    """Of a GPU probe whose values are plain integers."""
 
     values: dict[Name, Signed]
-    notes: dict[Name, Text] = {}
+
+
+class CudaAllocator(Measured):
+    values: dict[Name, dict[Name, Signed]]
+    """Loop -> allocated, reserved, requested, inactive (peaks in bytes), retries, ooms."""
 
 
 class Probes(Model):
@@ -207,7 +211,7 @@ class Probes(Model):
     sim: Simulated | Unavailable | None = Field(default=None, discriminator="status")
     compile: Compile | Unavailable | None = Field(default=None, discriminator="status")
     neighbours: Figures | Unavailable | None = Field(default=None, discriminator="status")
-    cuda_allocator: Figures | Unavailable | None = Field(default=None, discriminator="status")
+    cuda_allocator: CudaAllocator | Unavailable | None = Field(default=None, discriminator="status")
     outside: Figures | Unavailable | None = Field(default=None, discriminator="status")
     workspaces: Figures | Unavailable | None = Field(default=None, discriminator="status")
     pinned: Figures | Unavailable | None = Field(default=None, discriminator="status")

@@ -39,17 +39,26 @@ def main(arguments: List[str], program: str) -> None:
         for probe in GROUPS[name].probes:
             missing = {"status": "unavailable", "reason": reason or "it gave no figures"}
             probes[probe] = found.get(probe, missing)
+    noise = {}
+    if options.get("repeat"):
+        again = collect(*run_group(program, token, "numerics", options))
+        noise["repeat_equal"] = values_of(probes, "numerics") == values_of(again, "numerics")
     answer = {
         "schema": SCHEMA,
         "probe": "smoke",
         "result": "ok",
         "battery": battery_digest(),
         "threads": THREADS,
+        "noise": noise,
         "probes": probes,
     }
     text = json.dumps(answer, sort_keys=True)
     sys.stdout.write("\nenvlock-begin %s\n%s\nenvlock-end %s\n" % (token, text, token))
     sys.stdout.flush()
+
+
+def values_of(probes: Dict[str, Any], name: str) -> Any:
+    return probes.get(name, {}).get("values")
 
 
 def run_child(token: str, group: str, options: Dict[str, Any]) -> None:

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any, Callable, Dict, List, NamedTuple, Optional, Sequence, Tuple
+from typing import Any, Callable, Dict, List, NamedTuple, Sequence, Tuple
 
 import smoke_allocator
 import smoke_compile
+import smoke_cuda
 import smoke_host
 import smoke_kernels
 import smoke_memory
 import smoke_numerics
+import smoke_nvml
 import smoke_shm
 import smoke_trace
 import smoke_workloads
@@ -32,9 +34,9 @@ def battery_digest() -> str:
 def run_env(torch: Any, emit: Emit, options: Options) -> None:
     """First what the user's own settings give; only then are they pinned."""
     resident = smoke_shm.resident_bytes()
-    emit.step("env/values", lambda: smoke_host.environment(torch))
+    emit.step("env/values", lambda: smoke_host.environment(torch, options["device"]))
     emit.step("limits", lambda: smoke_shm.limits(resident))
-    workloads = smoke_workloads.Workloads(torch, options["device"])
+    workloads = _workloads(torch, options)
     emit.step("precision/values", lambda: smoke_kernels.precision(torch, workloads))
     smoke_host.pin(torch, THREADS)
     emit.step(
@@ -92,12 +94,16 @@ def run_memory(torch: Any, emit: Emit, options: Options) -> None:
             "optimizer/values/" + name,
             lambda name=name: smoke_allocator.optimizer_peak(torch, workloads, name),
         )
-    _each(emit, workloads, "alloc_peak/values/", names, allocator)
+    if workloads.device == "cpu":
+        _each(emit, workloads, "alloc_peak/values/", names, allocator)
+    else:
+        emit.skip("alloc_peak", "only the CPU allocator reports its events to the profiler")
     if workloads.has_sdpa():
         smoke_host.plain_attention_only(torch)
         name = "sdpa_causal"
         emit.step("tensor_peak/control/sdpa_math", lambda: tensors(name)["peak"])
-        emit.step("alloc_peak/control/sdpa_math", lambda: allocator(name)["peak"])
+        if workloads.device == "cpu":
+            emit.step("alloc_peak/control/sdpa_math", lambda: allocator(name)["peak"])
 
 
 def run_leak(torch: Any, emit: Emit, options: Options) -> None:
@@ -126,9 +132,35 @@ def run_compile(torch: Any, emit: Emit, options: Options) -> None:
     emit.step("compile/values", lambda: smoke_compile.compile_counts(torch))
 
 
+def run_cuda(torch: Any, emit: Emit, options: Options) -> None:
+    """In this order: the first figures are of a GPU that this process has not touched yet."""
+    _need_device(torch, options)
+    emit.step("neighbours/values", smoke_nvml.neighbours)
+    emit.step("outside/values", lambda: smoke_cuda.outside_allocator(torch))
+    workloads = _pinned(torch, options)
+    for name in smoke_workloads.MEMORY_WORKLOADS:
+        emit.step(
+            "cuda_allocator/values/" + name,
+            lambda name=name: smoke_cuda.allocator_figures(torch, workloads, name),
+        )
+    emit.step("workspaces/values", lambda: smoke_cuda.workspaces(torch))
+    emit.step("pinned/values", lambda: smoke_cuda.pinned(torch))
+    emit.step("headroom/values", lambda: smoke_cuda.headroom(torch, workloads))
+
+
 def _pinned(torch: Any, options: Options) -> Any:
     smoke_host.pin(torch, THREADS)
+    return _workloads(torch, options)
+
+
+def _workloads(torch: Any, options: Options) -> Any:
+    _need_device(torch, options)
     return smoke_workloads.Workloads(torch, options["device"])
+
+
+def _need_device(torch: Any, options: Options) -> None:
+    if options["device"] == "cuda" and not torch.cuda.is_available():
+        raise RuntimeError("torch finds no CUDA device here")
 
 
 def _each(
@@ -148,8 +180,6 @@ class Group(NamedTuple):
     """Some twenty times what it takes on an idle machine."""
     probes: Tuple[str, ...]
     """What is unavailable when the group gives nothing."""
-    device: Optional[str] = None
-    """The only device class it is for."""
 
 
 GROUPS: Dict[str, Group] = {
@@ -160,4 +190,9 @@ GROUPS: Dict[str, Group] = {
     "shm": Group(run_shm, 120, ("shm",)),
     "trace": Group(run_trace, 180, ("sim",)),
     "compile": Group(run_compile, 180, ("compile",)),
+    "cuda": Group(
+        run_cuda,
+        300,
+        ("neighbours", "outside", "cuda_allocator", "workspaces", "pinned", "headroom"),
+    ),
 }

@@ -45,9 +45,13 @@ def plain_attention_only(torch: Any) -> None:
         torch.backends.cuda.enable_cudnn_sdp(False)
 
 
-def environment(torch: Any) -> Dict[str, Any]:
+def environment(torch: Any, device: str) -> Dict[str, Any]:
     """Versions and switches that select the tolerance column and are named in reports."""
+    gpu: Any = {"absent": True}
+    if device == "cuda" and torch.cuda.is_available():
+        gpu = torch.cuda.get_device_name(0)
     return {
+        "gpu": gpu,
         "torch": str(torch.__version__),
         "isa": cpu_capability(torch),
         "processor": processor(),

@@ -9,11 +9,15 @@ from __future__ import annotations
 import fnmatch
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
+from typing import NamedTuple
 
 from envlock.facts import changes_between
 from envlock.findings import Evidence, Finding, Severity, Side
 from envlock.lock.behaviour import BehaviourRecord, Measured, Probes, Unavailable
 from envlock.lock.observation import value_of
+from envlock.rules import behaviour_gpu as gpu
+from envlock.rules import behaviour_kernels as kernels
+from envlock.rules import behaviour_machine as machine
 from envlock.rules import behaviour_memory as memory
 from envlock.rules import behaviour_numerics as numerics
 from envlock.rules import plain
@@ -21,18 +25,35 @@ from envlock.rules.base import Rule, page
 from envlock.rules.behaviour_base import BehaviourRule, Records, Tolerance, Verdict, tolerances
 
 RULES: tuple[BehaviourRule, ...] = (
+    gpu.neighbours,
+    kernels.precision,
     memory.leak,
-    memory.bytes_left,
     memory.attention_kernel,
+    machine.killed_for_memory,
+    machine.shared_memory,
+    gpu.allocator_retries,
+    gpu.reserved_peak,
+    gpu.outside_allocator,
+    gpu.workspaces,
+    gpu.pinned_memory,
+    gpu.headroom,
+    memory.bytes_left,
     numerics.loss_is_finite,
     numerics.gradient_norm,
     numerics.update_ratio,
     numerics.loss_trajectory,
+    kernels.half_range,
     memory.optimizer_peak,
     memory.tensor_peak,
     memory.allocator_peak,
+    gpu.predicted_memory,
+    kernels.random_stream,
+    machine.memory_limit,
+    kernels.compile_graphs,
     memory.allocation_pattern,
     numerics.final_parameters,
+    gpu.repeatable,
+    machine.blind_probe,
 )
 """Where two findings are equally severe, the one whose rule stands first leads."""
 
@@ -84,22 +105,27 @@ PAGES: tuple[Rule, ...] = (
 )
 """For ``envlock explain``."""
 
-_ABSOLUTE = ("leak", "shm")
+_ABSOLUTE = ("leak", "shm", "limits", "neighbours")
 """Probes whose figures are judged by themselves; a record adds nothing."""
 _NO_RECORD = "there is nothing to compare with"
 _MEMORY = ("tensor_peak", "alloc_peak", "optimizer")
+
+
+class Judged(NamedTuple):
+    findings: tuple[Finding, ...]
+    """The leading one first, consequences folded under their cause."""
+    checked: int
+    """Checks and comparisons that were decided."""
+    unknown: tuple[str, ...]
+    """Subjects that could not be decided."""
 
 
 def judge_behaviour(
     recorded: BehaviourRecord | None,
     measured: BehaviourRecord,
     limits: Mapping[str, Tolerance] | None = None,
-) -> tuple[tuple[Finding, ...], int, tuple[str, ...]]:
-    """Findings (the leading one first, consequences folded), how many checks were decided, and
-    the subjects that could not be.
-
-    ``recorded`` is the left side of every finding, ``measured`` the right.
-    """
+) -> Judged:
+    """``recorded`` is the left side of every finding, ``measured`` the right."""
     reason = None if recorded is None else _not_comparable(recorded, measured)
     records = Records(
         recorded=None if reason else recorded,
@@ -116,7 +142,7 @@ def judge_behaviour(
     unknown = dict(_unknown(records))
     found += _notes(records, unknown, recorded, reason)
     found.sort(key=lambda finding: finding.severity.rank)  # stable: rules stand in order
-    return _fold(_with_known_changes(records, found)), checked, tuple(unknown)
+    return Judged(_fold(_with_known_changes(records, found)), checked, tuple(unknown))
 
 
 def _not_comparable(one: BehaviourRecord, other: BehaviourRecord) -> str | None:
@@ -270,14 +296,35 @@ def _matches(subject: str, patterns: list[str] | tuple[str, ...]) -> bool:
 
 
 def _fold(found: list[Finding]) -> tuple[Finding, ...]:
-    """Consequences under the first finding that explains them."""
-    leads: list[Finding] = []
+    """Consequences under the first finding that explains them, and the same fault in further loops
+    under the first loop that shows it."""
+    leads: list[_Lead] = []
     for finding in found:
-        at = next(
-            (i for i, lead in enumerate(leads) if _matches(finding.subject, lead.explains)), None
-        )
-        if at is None:
-            leads.append(finding)
+        lead = next((lead for lead in leads if lead.takes(finding)), None)
+        if lead is None:
+            leads.append(_Lead(finding))
         else:
-            leads[at] = replace(leads[at], folded=(*leads[at].folded, finding))
-    return tuple(leads)
+            lead.under.append(finding)
+    return tuple(lead.finished() for lead in leads)
+
+
+class _Lead:
+    def __init__(self, finding: Finding) -> None:
+        self.finding = finding
+        self.under: list[Finding] = []
+
+    def takes(self, other: Finding) -> bool:
+        if other.code == self.finding.code:
+            return other.code not in {UNAVAILABLE.code, machine.blind_probe.code}
+        explains = [*self.finding.explains, *(p for f in self.under for p in f.explains)]
+        return _matches(other.subject, explains)
+
+    def finished(self) -> Finding:
+        alike = [f.subject for f in self.under if f.code == self.finding.code]
+        message = self.finding.message
+        if alike:
+            names = [subject.split(".")[-2:] for subject in alike[:4]]
+            more = f" and {len(alike) - 4} more" if len(alike) > 4 else ""
+            message += f" The same shows in {', '.join('.'.join(n) for n in names)}{more}."
+        folded = (*self.finding.folded, *self.under)
+        return replace(self.finding, message=message, folded=folded)

@@ -86,7 +86,7 @@ class Records:
 
 def _build(env: RunEnvironment) -> tuple[object, ...]:
     """What has to agree for equal bits; None where it is unknown."""
-    processor = value_of(env.gpu) or value_of(env.processor)
+    processor = value_of(env.gpu) or value_of(env.processor)  # of a CPU record, gpu is absent
     return (value_of(env.torch), value_of(env.isa), processor, tuple(sorted(env.libs.items())))
 
 

@@ -10,7 +10,9 @@ from envlock.lock.behaviour import NumericFigures, Numerics
 from envlock.rules.behaviour_base import Records, Verdict, common, percent, relative, rule
 
 
-def _row(figure: str, workload: str) -> str:
+def _row(r: Records, figure: str, workload: str) -> str:
+    if figure == "loss" and r.measured.device_class == "cuda":
+        return "loss_cuda"
     return f"{figure}_bf16" if "bf16" in workload else f"{figure}_fp32"
 
 
@@ -53,7 +55,7 @@ def _first_step(
 ) -> Iterator[tuple[str, Severity | None, float, float]]:
     for workload, one, other in _pairs(r):
         left, right = float.fromhex(read(one)), float.fromhex(read(other))
-        limits = r.limits[_row(figure, workload)]
+        limits = r.limits[_row(r, figure, workload)]
         yield workload, limits.judge(relative(left, right), same=r.same), left, right
 
 
@@ -83,7 +85,7 @@ def gradient_norm(r: Records) -> Iterator[Verdict]:
             left=left,
             right=right,
             explains=(r.subject("numerics", workload, "*"),),
-            sources=(r.limits[_row("grad_norm", workload)].source,),
+            sources=(r.limits[_row(r, "grad_norm", workload)].source,),
         )
 
 
@@ -116,7 +118,7 @@ def update_ratio(r: Records) -> Iterator[Verdict]:
                 r.subject("numerics", workload, "loss"),
                 r.subject("numerics", workload, "parameters"),
             ),
-            sources=(r.limits[_row("update_ratio", workload)].source,),
+            sources=(r.limits[_row(r, "update_ratio", workload)].source,),
         )
 
 
@@ -138,7 +140,7 @@ def loss_trajectory(r: Records) -> Iterator[Verdict]:
         right = [float.fromhex(text) for text in other.loss]
         distances = [relative(a, b) for a, b in zip(left, right, strict=False)]
         worst = max(distances) if len(left) == len(right) else math.inf
-        limits = r.limits[_row("loss", workload)]
+        limits = r.limits[_row(r, "loss", workload)]
         severity = limits.judge(worst, same=r.same)
         if severity is None:
             yield Verdict(subject=subject)

@@ -25,13 +25,17 @@ PARTS = (
     "smoke_shm",
     "smoke_trace",
     "smoke_compile",
+    "smoke_nvml",
+    "smoke_cuda",
     "smoke_groups",
     "smoke",
 )
 """In the order in which they import each other."""
 
-BATTERY: tuple[str, ...] = ("env", "numerics", "memory", "leak", "shm", "trace")
-"""Groups of probes, each of which the probe runs in a process of its own."""
+CPU_BATTERY = ("env", "numerics", "memory", "leak", "shm", "trace")
+CUDA_BATTERY = ("cuda", "env", "numerics", "memory", "leak", "shm")
+"""Groups of probes, each of which the probe runs in a process of its own. "compile" takes longest
+and is only run when asked for."""
 
 TIMEOUT_S = 600.0
 
@@ -61,7 +65,7 @@ def measure(
     target: Target,
     *,
     device: Literal["cpu", "cuda"] = "cpu",
-    battery: Sequence[str] = BATTERY,
+    battery: Sequence[str] | None = None,
     progress: Callable[[str], None] = lambda _: None,
 ) -> BehaviourRecord:
     """Run the groups of probes in the target and return their figures.
@@ -69,8 +73,15 @@ def measure(
     Raises TargetError when the target cannot be run or answers with something else. A probe that
     cannot run there is no error: the record says so with the reason.
     """
+    if battery is None:
+        battery = CPU_BATTERY if device == "cpu" else CUDA_BATTERY
     progress(f"smoke: {', '.join(battery)} on {device} in {target.describe()}")
-    options = {"device": device, "groups": list(battery)}
+    options = {
+        "device": device,
+        "groups": list(battery),
+        # On a GPU some kernels are not repeatable, and the limits have to know.
+        "repeat": device == "cuda" and "numerics" in battery,
+    }
     call = SmokeCall(probe="smoke", arguments=[json.dumps(options)], timeout_s=TIMEOUT_S)
     answer = target.run_probe(call)
     try:
@@ -85,6 +96,7 @@ def measure(
 
 def _record(answer: Mapping[str, Any], device: str) -> dict[str, Any]:
     env = {}
+    noise = dict(answer["noise"])
     probes: dict[str, Any] = {}
     for name, probe in answer["probes"].items():
         if name == "env":
@@ -93,6 +105,9 @@ def _record(answer: Mapping[str, Any], device: str) -> dict[str, Any]:
             probes[name] = {"status": "unavailable", "reason": "not simulated yet"}
         else:
             probes[name] = probe
+    neighbours = probes.get("neighbours", {}).get("values")
+    if neighbours:
+        noise["neighbours"] = neighbours["processes"]
     return {
         "schema": BEHAVIOUR_SCHEMA,
         "device_class": device,
@@ -100,5 +115,6 @@ def _record(answer: Mapping[str, Any], device: str) -> dict[str, Any]:
         "created": dt.datetime.now(dt.timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ"),
         "threads": answer["threads"],
         "env": env,
+        "noise": noise,
         "probes": probes,
     }

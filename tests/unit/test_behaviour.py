@@ -7,96 +7,24 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from envlock.findings import Finding, Severity
+from envlock.findings import Severity
 from envlock.lock.behaviour import Behaviour, BehaviourRecord
-from envlock.rules.behaviour import PAGES, judge_behaviour
+from envlock.rules.behaviour import PAGES
 from envlock.rules.behaviour_base import tolerances
 from envlock.rules.behaviour_memory import operator_changes
-
-DIGEST = "sha256:" + "0" * 64
-OTHER_DIGEST = "sha256:" + "1" * 64
-FLASH = "_scaled_dot_product_flash_attention_for_cpu x3"
-MATH = "_scaled_dot_product_attention_math x3"
-LOSS = [6.5, 6.0, 5.5]
-
-
-def figures(**changes: Any) -> dict[str, Any]:
-    loss = changes.pop("loss", LOSS)
-    made = {
-        "loss": [float(value).hex() for value in loss],
-        "grad_norm": (1.5).hex(),
-        "update_ratio": (0.015).hex(),
-        "parameters": DIGEST,
-    }
-    return {**made, **changes}
-
-
-def tensors(**changes: Any) -> dict[str, Any]:
-    made = {"peak": 1_000_000, "step_end": 500_000, "left": 0, "ops": ["add.Tensor x12", FLASH]}
-    return {**made, **changes}
-
-
-def step(**changes: Any) -> dict[str, Any]:
-    made = {
-        "count": 10,
-        "total": 4096,
-        "multiset": DIGEST,
-        "largest": [{"size": 1024, "count": 4}],
-    }
-    return {**made, **changes}
-
-
-def record(**probes: Any) -> dict[str, Any]:
-    """A clean CPU record; keyword arguments replace whole probes, None leaves one out."""
-    made: dict[str, Any] = {
-        "numerics": {"status": "ok", "values": {"lm_fp32": figures(), "lm_bf16": figures()}},
-        "tensor_peak": {"status": "ok", "values": {"lm_fp32": tensors()}},
-        "alloc_peak": {
-            "status": "ok",
-            "values": {"lm_fp32": {"peak": 1_100_000, "left": 0, "step": step()}},
-        },
-        "optimizer": {"status": "ok", "values": {"adamw_loop": 17_500_000}},
-        "leak": {
-            "status": "ok",
-            "values": {"malloc": 700, "tensor": 0, "grad_fn": 0},
-            "control": {"malloc": 45_000, "tensor": 4, "grad_fn": 1},
-        },
-    }
-    made.update(probes)
-    return {
-        "schema": "envlock.behaviour/1",
-        "device_class": "cpu",
-        "battery": DIGEST,
-        "created": "2026-11-30T00:00:00Z",
-        "threads": 1,
-        "env": {"torch": "2.3.0+cu121", "isa": "AVX2", "processor": "AuthenticAMD 25 1"},
-        "probes": {name: probe for name, probe in made.items() if probe is not None},
-    }
-
-
-def numerics(**workloads: Any) -> dict[str, Any]:
-    values = {"lm_fp32": figures(), "lm_bf16": figures(), **workloads}
-    return record(numerics={"status": "ok", "values": values})
-
-
-def on_torch(version: str, made: dict[str, Any]) -> dict[str, Any]:
-    return {**made, "env": {**made["env"], "torch": version}}
-
-
-def judge(
-    recorded: dict[str, Any] | None, measured: dict[str, Any]
-) -> tuple[tuple[Finding, ...], int, tuple[str, ...]]:
-    load = BehaviourRecord.model_validate
-    return judge_behaviour(load(recorded) if recorded else None, load(measured))
-
-
-def faults(recorded: dict[str, Any] | None, measured: dict[str, Any]) -> list[Finding]:
-    """Leading findings that are more than a note."""
-    return [f for f in judge(recorded, measured)[0] if f.severity is not Severity.INFO]
-
-
-def codes(found: list[Finding]) -> list[str]:
-    return [f.code for f in found]
+from tests.unit.behaviour_cases import CASES, LEAK_OK, LOADER_DIED, on_gpu, probe, shm
+from tests.unit.behaviour_samples import (
+    FLASH,
+    OTHER_DIGEST,
+    codes,
+    faults,
+    figures,
+    judge,
+    numerics,
+    on_torch,
+    record,
+    tensors,
+)
 
 
 def test_equal_records_pass_and_count_what_was_checked() -> None:
@@ -104,8 +32,8 @@ def test_equal_records_pass_and_count_what_was_checked() -> None:
     assert found == ()
     assert unknown == ()
     # losses, norms, ratios, parameters, finite: 5 x 2; leak 3; left 2; tensors 2 + attention 1;
-    # allocator 2; optimizer 1
-    assert checked == 21
+    # allocator 2; optimizer 1; the control of the leak 1
+    assert checked == 22
 
 
 def test_every_code_has_a_manual_with_a_next_step() -> None:
@@ -126,99 +54,6 @@ def test_every_tolerance_widens_from_info_to_error_and_says_where_it_is_from() -
             assert levels == sorted(levels), name
 
 
-# What trips and what must not, per rule: (code, recorded, measured) and the near miss.
-LEAK_OK = {"status": "ok", "control": {"malloc": 45_000}}
-CASES: dict[str, tuple[dict[str, Any] | None, dict[str, Any], dict[str, Any]]] = {
-    "EL801": (
-        record(),
-        numerics(lm_fp32=figures(loss=[6.5 * 1.001, 6.0, 5.5])),
-        numerics(),
-    ),
-    "EL802": (
-        record(),
-        numerics(lm_fp32=figures(update_ratio=(0.03).hex(), loss=[6.5, 5.6, 5.0])),
-        numerics(),
-    ),
-    "EL803": (
-        record(),
-        numerics(lm_fp32=figures(grad_norm=(0.4).hex(), loss=[6.5, 5.9, 5.4])),
-        numerics(),
-    ),
-    "EL804": (
-        None,
-        numerics(lm_fp32=figures(loss=[6.5, float("nan"), float("nan")])),
-        numerics(lm_fp32=figures(loss=[6.5, 1e30, 1e-30])),
-    ),
-    "EL805": (
-        None,
-        record(leak={**LEAK_OK, "values": {"malloc": 8193}}),
-        record(leak={**LEAK_OK, "values": {"malloc": 8192, "tensor": 0, "grad_fn": 0}}),
-    ),
-    "EL806": (
-        record(),
-        record(
-            tensor_peak={
-                "status": "ok",
-                "values": {"lm_fp32": tensors(peak=1_000_004, ops=["add.Tensor x13", FLASH])},
-            }
-        ),
-        record(),
-    ),
-    "EL807": (
-        record(),
-        record(
-            alloc_peak={
-                "status": "ok",
-                "values": {"lm_fp32": {"peak": 1_100_001, "left": 0, "step": step()}},
-            }
-        ),
-        record(),
-    ),
-    "EL808": (
-        None,
-        record(tensor_peak={"status": "ok", "values": {"lm_fp32": tensors(left=4)}}),
-        record(),
-    ),
-    "EL809": (
-        record(),
-        record(
-            tensor_peak={
-                "status": "ok",
-                "values": {"lm_fp32": tensors(peak=1_900_000, ops=["add.Tensor x12", MATH])},
-            }
-        ),
-        record(
-            tensor_peak={
-                "status": "ok",
-                "values": {"lm_fp32": tensors(ops=["add.Tensor x40", FLASH])},
-            }
-        ),
-    ),
-    "EL813": (
-        record(),
-        record(optimizer={"status": "ok", "values": {"adamw_loop": 20_000_000}}),
-        record(optimizer={"status": "ok", "values": {"adamw_loop": 17_000_000}}),
-    ),
-    "EL819": (
-        record(),
-        record(
-            alloc_peak={
-                "status": "ok",
-                "values": {
-                    "lm_fp32": {
-                        "peak": 1_100_000,
-                        "left": 0,
-                        "step": step(multiset=OTHER_DIGEST, count=11),
-                    }
-                },
-            }
-        ),
-        record(),
-    ),
-    "EL829": (record(), numerics(lm_fp32=figures(parameters=OTHER_DIGEST)), numerics()),
-}
-
-
 @pytest.mark.parametrize("code", CASES)
 def test_a_rule_leads_on_its_fault_and_is_silent_on_the_near_miss(code: str) -> None:
     recorded, faulty, near = CASES[code]
@@ -237,7 +72,7 @@ def test_a_finding_has_both_values_as_evidence(code: str) -> None:
 
 def test_every_rule_has_a_case() -> None:
     notes = {"EL890", "EL891", "EL892"}
-    assert {page.code for page in PAGES} - notes == CASES.keys()
+    assert {page.code for page in PAGES} - notes == CASES.keys() | {"EL828"}
 
 
 def test_a_doubled_learning_rate_leads_with_the_update_and_folds_the_losses() -> None:
@@ -258,6 +93,51 @@ def test_a_leak_leads_and_folds_what_follows_from_it() -> None:
     assert leading.code == "EL805"
     assert "45.7 kB" in leading.message
     assert sorted(f.code for f in leading.folded) == ["EL806", "EL808"]
+
+
+def test_the_same_fault_in_further_loops_is_one_finding() -> None:
+    doubled = figures(update_ratio=(0.03).hex())
+    (leading,) = faults(record(), numerics(lm_fp32=doubled, lm_bf16=doubled))
+    assert leading.code == "EL802"
+    assert "The same shows in lm_fp32.update_ratio." in leading.message
+
+
+def test_a_small_dev_shm_is_told_before_it_kills() -> None:
+    (warning,) = faults(None, shm(free=60 << 20))
+    assert (warning.code, warning.severity) == ("EL814", Severity.WARNING)
+    assert faults(None, shm(free=1 << 30)) == []
+
+
+def test_a_worker_killed_by_the_memory_limit_is_not_blamed_on_shm() -> None:
+    (error,) = faults(None, shm(batches=1, failure=LOADER_DIED, oom_kills=1))
+    assert error.code == "EL815"
+
+
+def test_coarse_products_are_told_without_a_record() -> None:
+    made = probe("precision", values={"matmul": 3e-4}, control={"matmul": 2e-3})
+    (warning,) = faults(None, made)
+    assert (warning.code, warning.severity) == ("EL810", Severity.WARNING)
+    assert "TF32" in warning.message
+
+
+def test_a_range_that_grew_is_a_warning() -> None:
+    one = probe("fp16_range", values={"float16": {"sdpa": 28}})
+    other = probe("fp16_range", values={"float16": {"sdpa": 64}})
+    (warning,) = faults(one, other)
+    assert (warning.code, warning.severity) == ("EL811", Severity.WARNING)
+
+
+def test_random_streams_of_another_release_are_a_warning() -> None:
+    one = probe("rng", values={"dropout": "0" * 16, "rand": "0" * 16}, control_changed=2)
+    other = probe("rng", values={"dropout": "1" * 16, "rand": "0" * 16}, control_changed=2)
+    (warning,) = faults(one, on_torch("2.13.0+cpu", other))
+    assert (warning.code, warning.severity) == ("EL812", Severity.WARNING)
+    assert "dropout" in warning.subject
+
+
+def test_a_run_that_does_not_repeat_is_told() -> None:
+    made = on_gpu({**record(), "noise": {"repeat_equal": False}})
+    assert "EL828" in [f.code for f in judge(None, made).findings]
 
 
 def test_other_releases_have_wider_limits() -> None:
@@ -316,14 +196,14 @@ def test_records_of_something_else_are_not_compared(change: dict[str, Any]) -> N
     faulty = numerics(lm_fp32=figures(loss=[9.0, 9.0, 9.0]))
     found, checked, unknown = judge({**record(), **change}, faulty)
     assert [(f.code, f.severity) for f in found] == [("EL890", Severity.WARNING)]
-    assert checked == 7  # finite losses, leaks, bytes left
+    assert checked == 8  # finite losses, leaks and their control, bytes left
     assert "behaviour.cpu.numerics" in unknown
 
 
 def test_without_a_record_only_absolute_checks_are_made_and_it_is_said() -> None:
     found, checked, unknown = judge(None, record())
     assert [(f.code, f.severity) for f in found] == [("EL891", Severity.INFO)]
-    assert checked == 7
+    assert checked == 8
     assert "behaviour.cpu.tensor_peak" in unknown
 
 
@@ -333,7 +213,7 @@ def test_what_could_not_run_is_unknown_and_never_a_pass() -> None:
     assert unknown == ("behaviour.cpu.numerics",)
     assert [(f.code, f.severity) for f in found] == [("EL892", Severity.WARNING)]
     assert "SIGKILL" in found[0].message
-    assert checked == 11
+    assert checked == 12
 
 
 def test_a_workload_that_one_side_lacks_is_unknown() -> None:
