@@ -9,7 +9,6 @@ from __future__ import annotations
 import glob
 import os
 import re
-import sys
 from collections.abc import Callable, Sequence
 from types import ModuleType
 
@@ -18,9 +17,11 @@ import observe_libraries
 
 ABSENT, unknown = observe_common.ABSENT, observe_common.unknown
 
+NOT_LINUX = "read on Linux only"
 _OK, _NOT_SUPPORTED = 0, 3
 _NVML_NAMES = ("libnvidia-ml.so.1", "/usr/lib/wsl/lib/libnvidia-ml.so.1")
-_CUDA_NAMES = ("libcuda.so.1", "/usr/lib/wsl/lib/libcuda.so.1")
+_WSL_LIBCUDA = "/usr/lib/wsl/lib/libcuda.so.1"
+_CUDA_NAMES = ("libcuda.so.1", _WSL_LIBCUDA)
 if os.name == "nt":
     _NVML_NAMES, _CUDA_NAMES = ("nvml.dll",), ("nvcuda.dll",)
 
@@ -176,7 +177,7 @@ def driver_facts(asked: dict[str, object], machine: observe_libraries.Machine | 
     module, is_open = kernel_module()
     found = machine.search.first("libcuda.so.1", ()) if machine is not None else None
     libcuda = os.path.realpath(found[0]) if found else None
-    wsl = os.path.exists("/usr/lib/wsl/lib/libcuda.so.1")
+    wsl = os.path.exists(_WSL_LIBCUDA)
     why = unknown("no NVML to ask")
     if not observe_common.is_value(asked):
         asked, why = {"cuda": asked, "nvml_error": asked}, asked
@@ -191,10 +192,10 @@ def driver_facts(asked: dict[str, object], machine: observe_libraries.Machine | 
         version = (None if compat else file_version) or module or why
     return {
         "version": version,
-        "kernel_module": module or (unknown("not visible under WSL") if wsl else ABSENT),
+        "kernel_module": module or _no_module(wsl=wsl),
         "open_module": is_open,
         "cuda": asked["cuda"],
-        "libcuda": _libcuda_class(found, libcuda, wsl=wsl),
+        "libcuda": unknown(NOT_LINUX) if machine is None else _libcuda_class(found, libcuda),
         "compat": (file_version or unknown("its file name has no version")) if compat else ABSENT,
         "nvml_error": asked["nvml_error"],
         "fabric_manager": fabric_manager(),
@@ -215,9 +216,15 @@ def kernel_module() -> tuple[str | None, object]:
     return None, ABSENT
 
 
-def _libcuda_class(found: tuple[str, str] | None, real: str | None, *, wsl: bool) -> object:
+def _no_module(*, wsl: bool) -> object:
+    if not observe_common.LINUX:
+        return unknown(NOT_LINUX)
+    return unknown("not visible under WSL") if wsl else ABSENT
+
+
+def _libcuda_class(found: tuple[str, str] | None, real: str | None) -> object:
     if found is None:
-        return "wsl" if wsl else ABSENT
+        return "wsl" if os.path.exists(_WSL_LIBCUDA) else ABSENT
     if found[1] == "ld-library-path":
         return "ld-library-path"
     if real.startswith("/usr/lib/wsl/"):
@@ -237,15 +244,17 @@ def fabric_manager() -> object:
 
 def gpu_facts(asked: dict[str, object], driver: object) -> tuple[object, bool]:
     """The GPUs, with whether the list is complete."""
+    if observe_common.is_value(asked) and asked.get("gpus"):
+        return asked["gpus"], isinstance(asked["gpus"], list)
     amd = _amd_gpus()
-    if amd:
+    if amd:  # after NVIDIA's: a processor with graphics of its own is in this list too
         return amd, True
+    if driver == ABSENT:
+        return [], observe_common.LINUX
     if not observe_common.is_value(asked):
         return asked, False
     if "gpus" in asked:
-        return asked["gpus"], isinstance(asked["gpus"], list)
-    if driver == ABSENT:
-        return [], sys.platform.startswith("linux")
+        return asked["gpus"], True
     names = []
     for path in sorted(glob.glob("/proc/driver/nvidia/gpus/*/information")):
         model = re.search(
