@@ -18,13 +18,13 @@ a path without a user."""
 _BARE_USER = re.compile(r"[^\s/:@'\"=]+:[^\s/@'\"]+@(?=[\w.\-\[])")
 """``user:password@host`` without a scheme, as in proxy settings."""
 _TOKEN_PATH = re.compile(
-    r"(?P<url>(?:\b[a-z][a-z0-9+.\-]*:/+|(?:[\w\-]+\.)+[a-z]{2,})[^\s'\"<>]*?)/t/[^/\s'\"]+",
+    r"(?P<url>(?:\b[a-z][a-z0-9+.\-]*://|(?:[\w\-]+\.)+[a-z]{2,})[^\s'\"<>]*?)/t/[^/\s'\"]+",
     re.IGNORECASE,
 )
 """conda channels: ``https://host/t/<token>/channel``, with or without the scheme."""
-_QUERY = re.compile(r"(?P<url>\b[a-z][a-z0-9+.\-]*:/+[^\s?#'\"<>]*)[?][^\s'\"<>]*", re.IGNORECASE)
+_QUERY = re.compile(r"(?P<url>\b[a-z][a-z0-9+.\-]*://[^\s?#'\"<>]*)[?][^\s'\"<>]*", re.IGNORECASE)
 _FRAGMENT = re.compile(
-    r"(?P<url>\b[a-z][a-z0-9+.\-]*:/+[^\s#'\"<>]*)#(?!(?:sha256|subdirectory|egg)=)[^\s'\"<>]*",
+    r"(?P<url>\b[a-z][a-z0-9+.\-]*://[^\s#'\"<>]*)#(?!(?:sha256|subdirectory|egg)=)[^\s'\"<>]*",
     re.IGNORECASE,
 )
 _HEADER = re.compile(r"\b(?P<kind>bearer|basic)\s+[\w.~+/=\-]{8,}", re.IGNORECASE)

@@ -46,6 +46,7 @@ def test_secrets_and_names_go(text: str, redacted: str) -> None:
         "rooted at /rootfs/x",
         "12.1.105",
         "/opt/t/venv/bin/python3.11: not found",
+        "python:/opt/t/venv/bin/python3",
     ],
 )
 def test_the_rest_stays(text: str) -> None:
