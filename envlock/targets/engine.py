@@ -312,6 +312,7 @@ class Engine:
         import requests  # noqa: PLC0415
         import urllib3  # noqa: PLC0415
 
+        _knock(self.address)
         try:
             yield
         except docker.errors.APIError as error:
@@ -368,7 +369,7 @@ def _image_info(reference: str, raw: Mapping[str, Any]) -> ImageInfo:
 
 
 def _knock(address: str) -> None:
-    """Fail early, and without the SDK, which forgets to close a socket that does not connect."""
+    """Fail early: below the SDK, a socket that does not connect is never closed."""
     if not address.startswith("unix://"):
         return
     with socket.socket(socket.AF_UNIX) as door:

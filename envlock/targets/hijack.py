@@ -10,7 +10,6 @@ from __future__ import annotations
 import contextlib
 import selectors
 import socket
-import ssl
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -120,8 +119,9 @@ def converse(
 def unwrap(reader: Any) -> tuple[socket.socket, bytes]:
     """The socket below an HTTP client's buffered reader, and the bytes already in that buffer."""
     connection = getattr(reader.raw, "_sock", None)
-    if not isinstance(connection, socket.socket) or isinstance(connection, ssl.SSLSocket):
-        # The end of the input is told by closing one half, which Python's TLS and SSH cannot do.
+    # Exactly this type: the end of the input is told by closing one half of the connection, which
+    # Python's TLS sockets and SSH channels cannot do.
+    if type(connection) is not socket.socket:
         raise TargetError(
             "programs in containers can be run over unix:// and plain tcp:// engines only",
             hint="forward the engine's socket (ssh -L) and point DOCKER_HOST at it",

@@ -76,14 +76,14 @@ def build(output: Path, *, epoch: int) -> str:
     output.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix="envlock-base-") as scratch:
         root = Path(scratch) / "root.tar"
-        codename = platform.freedesktop_os_release()["VERSION_CODENAME"]
+        codename, architecture = this_machine()
         bootstrap(codename, root, epoch=epoch)
         layout = Path(scratch) / "layout"
         with tarfile.open(root) as tree:
             layer = write_layer(Path(scratch) / "layer.tar", entries(tree, epoch), epoch=epoch)
             packages = installed(tree)
         config = ImageConfig(
-            architecture=ARCHITECTURES[platform.machine()],
+            architecture=architecture,
             epoch=epoch,
             env={"PATH": PATH, "LANG": "C.UTF-8"},
             labels={PYTHON_LABEL: PYTHON, PYTHON_VERSION_LABEL: python_version(packages)},
@@ -94,6 +94,18 @@ def build(output: Path, *, epoch: int) -> str:
         shutil.rmtree(output, ignore_errors=True)
         shutil.move(layout, output)
     return digest
+
+
+def this_machine() -> tuple[str, str]:
+    """Codename of the release, and the architecture as images name it."""
+    try:
+        codename = platform.freedesktop_os_release()["VERSION_CODENAME"]
+        return codename, ARCHITECTURES[platform.machine()]
+    except (OSError, KeyError) as error:
+        raise TargetError(
+            f"the base cannot be bootstrapped on this machine: {error} is not known",
+            hint="use a released Debian or Ubuntu on x86_64 or aarch64",
+        ) from error
 
 
 def bootstrap(codename: str, target: Path, *, epoch: int) -> None:
@@ -167,6 +179,8 @@ def regular(
     if name.endswith(".pyc") and content[4:8] == bytes(4):
         # Such a .pyc is used only if it records its source's mtime, which the layer sets.
         content = content[:8] + epoch.to_bytes(4, "little") + content[12:]
+    if name == "etc/apt/sources.list":
+        content = re.sub(rb"://[^/@\s]*@", b"://", content)  # a mirror's password
     info = member.replace(name=name)
     info.size = len(content)
     yield info, io.BytesIO(content)

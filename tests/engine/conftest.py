@@ -6,6 +6,7 @@ import contextlib
 import fcntl
 import hashlib
 import os
+import secrets
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -19,7 +20,6 @@ from envlock.targets.engine import Engine, ImageInfo
 from envlock.targets.engine_errors import EngineGoneError
 
 ROOT = Path(__file__).resolve().parents[2]
-BASE_TAG = "envlock-test-base:latest"
 
 
 @pytest.fixture(scope="session")
@@ -66,13 +66,14 @@ def build_base(folder: Path) -> str:
 
 @pytest.fixture(scope="session")
 def base_image(engine: Engine, base_layout: Layout) -> Iterator[ImageInfo]:
-    """The base in the engine, pulled from the loopback registry, as ``BASE_TAG``."""
+    """The base in the engine, pulled from the loopback registry, under a tag of this session."""
+    tag = f"envlock-test-base:{secrets.token_hex(4)}"
     with LoopbackRegistry(base_layout) as registry:
         pulled = engine.resolve(registry.reference, pull=True)
-        engine.tag(pulled.image_id, BASE_TAG)
+        engine.tag(pulled.image_id, tag)
         engine.remove(registry.reference)
-    yield engine.resolve(BASE_TAG)
-    engine.remove(BASE_TAG)
+    yield engine.resolve(tag)
+    engine.remove(tag)
 
 
 @contextlib.contextmanager

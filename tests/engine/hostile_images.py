@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import secrets
 import shutil
 import subprocess
 from collections.abc import Iterator
@@ -52,7 +53,7 @@ IMAGES: dict[str, str] = {
 @contextlib.contextmanager
 def hostile_image(name: str, base: str) -> Iterator[str]:
     """The image's tag, while the context is open."""
-    tag = f"envlock-test-hostile-{name}:latest"
+    tag = f"envlock-test-{name}:{secrets.token_hex(4)}"
     docker = shutil.which("docker")
     assert docker, "the engine tier needs the docker client"
     built = subprocess.run(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import http.server
 import os
+import secrets
 import socket
 import subprocess
 import threading
@@ -19,18 +20,16 @@ from envlock.targets.container import ImageTarget
 from envlock.targets.engine import Engine, ImageInfo
 from envlock.targets.engine_errors import EngineGoneError, NoImageError
 from envlock.targets.process import Limits
-from tests.engine.conftest import BASE_TAG, build_base
+from tests.engine.conftest import build_base
 
 
 def test_a_name_is_resolved_to_an_image_once(engine: Engine, base_image: ImageInfo) -> None:
-    engine.tag(base_image.image_id, "envlock-test-moving:1")
-    try:
-        image = engine.resolve("envlock-test-moving:1")
-        engine.remove("envlock-test-moving:1")
-        with ImageTarget(engine=engine, image=image) as target:
-            done = target.run([target.interpreter, "-V"], limits=Limits(timeout_s=30))
-    finally:
-        engine.remove("envlock-test-moving:1")
+    tag = f"envlock-test-moving:{secrets.token_hex(4)}"
+    engine.tag(base_image.image_id, tag)
+    image = engine.resolve(tag)
+    engine.remove(tag)
+    with ImageTarget(engine=engine, image=image) as target:
+        done = target.run([target.interpreter, "-V"], limits=Limits(timeout_s=30))
     assert image.image_id == base_image.image_id
     assert done.stdout.startswith(b"Python 3.")
     assert image.os == "linux"
@@ -100,7 +99,7 @@ def test_a_loopback_registry_has_only_its_image(engine: Engine, base_layout: Lay
 
 def test_an_archive_is_loaded(engine: Engine, base_image: ImageInfo, tmp_path: Path) -> None:
     archive = tmp_path / "base.tar"
-    subprocess.run(["docker", "save", "-o", archive, BASE_TAG], check=True)
+    subprocess.run(["docker", "save", "-o", archive, base_image.reference], check=True)
     assert engine.load(archive) == base_image.image_id
 
 

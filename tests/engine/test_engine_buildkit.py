@@ -22,7 +22,7 @@ from envlock.targets.engine import Engine
 from envlock.targets.engine_errors import NoImageError
 from tests.engine.cutting_proxy import CuttingProxy
 
-TAG = "envlock-test-built:1"
+TAG = f"envlock-test-built:{secrets.token_hex(4)}"
 Build = Callable[..., str]
 
 
@@ -128,7 +128,7 @@ def test_a_cut_connection_is_no_failing_step(
 def test_an_interrupted_build_leaves_no_image(
     engine: Engine, base: str, tmp_path: Path, number: signal.Signals
 ) -> None:
-    tag = "envlock-test-interrupted:1"
+    tag = f"envlock-test-interrupted:{secrets.token_hex(4)}"
     (tmp_path / "Dockerfile").write_text(f"FROM {base}\nRUN sleep 3; echo {secrets.token_hex(4)}\n")
     code = f"""
 import signal
