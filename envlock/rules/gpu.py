@@ -44,10 +44,11 @@ def _gpus(env: Env) -> list[tuple[int, reading.Read]]:
 
 
 def build_for(capability: str, near: str | None) -> str | None:
-    """A published build with machine code for a GPU, in the wanted release if there is one."""
-    releases = [*([near] if near else []), *reversed(torch_releases())]
-    for release in releases:
-        build = torch_build(release)
+    """The published build with machine code for a GPU that is closest to the wanted release."""
+    releases = list(torch_releases())
+    here = releases.index(near) if near in releases else len(releases) - 1
+    closest = sorted(range(len(releases)), key=lambda i: (abs(i - here), -i))
+    for build in (torch_build(releases[i]) for i in closest):
         for variant in build.variants if build else ():
             if variant.arch_list and fit(capability, variant.arch_list) == "native":
                 return f"{build.release}+{variant.tag}" if build else None
