@@ -325,24 +325,28 @@ def _rlimit(name: str) -> object:
     return ABSENT if soft == resource.RLIM_INFINITY else soft
 
 
-def _devices() -> dict[str, str]:
+def _devices(root: str = "/dev") -> dict[str, str]:
     """Device nodes of GPUs: ``rw``, ``denied``, or ``missing`` for the ones every process needs.
 
-    Opening nvidiactl shows what file modes do not: a device group that denies it.
+    Render nodes count beside AMD's kfd only: without it they are the screen's business.
     """
-    found = {}
-    paths = ["/dev/nvidiactl", "/dev/nvidia-uvm", "/dev/kfd"]
-    for path in paths + glob.glob("/dev/nvidia[0-9]*") + glob.glob("/dev/dri/renderD*"):
-        name = os.path.basename(path)
-        if not os.path.exists(path):
-            found[name] = "missing"
-        elif not os.access(path, os.R_OK | os.W_OK):
-            found[name] = "denied"
-        else:
-            found[name] = "rw"
-            if name == "nvidiactl":
-                try:
-                    os.close(os.open(path, os.O_RDWR))
-                except OSError:
-                    found[name] = "denied"
-    return found
+    names = ["nvidiactl", "nvidia-uvm", "kfd"]
+    names += [os.path.basename(p) for p in glob.glob(os.path.join(root, "nvidia[0-9]*"))]
+    if os.path.exists(os.path.join(root, "kfd")):
+        names += ["dri/" + os.path.basename(p) for p in glob.glob(root + "/dri/renderD*")]
+    return {os.path.basename(name): _access(os.path.join(root, name)) for name in sorted(names)}
+
+
+def _access(path: str) -> str:
+    if not os.path.exists(path):
+        return "missing"
+    if not os.access(path, os.R_OK | os.W_OK):
+        return "denied"
+    if path.endswith("nvidiactl"):  # a container's device rules show only when it is opened
+        try:
+            os.close(os.open(path, os.O_RDWR))
+        except PermissionError:
+            return "denied"
+        except OSError as error:
+            return os.strerror(error.errno or 0)
+    return "rw"

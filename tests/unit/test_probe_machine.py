@@ -152,3 +152,28 @@ def test_os_release(monkeypatch: pytest.MonkeyPatch) -> None:
     assert machine._distribution() == "arch"
     monkeypatch.setattr(machine.observe_common, "read_text", lambda *_: None)
     assert machine._distribution() == {"unknown": "no os-release"}
+
+
+def test_devices(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A render node that nobody may open is no fault on a machine without AMD's kfd."""
+    root = tree(tmp_path, {"nvidia0": "", "nvidiactl": "", "dri/renderD128": ""})
+    monkeypatch.setattr(machine.os, "access", lambda path, _: not path.endswith("nvidia0"))
+    assert machine._devices(root) == {
+        "kfd": "missing",
+        "nvidia-uvm": "missing",
+        "nvidia0": "denied",
+        "nvidiactl": "rw",
+    }
+    (tmp_path / "kfd").touch()
+    assert machine._devices(root)["renderD128"] == "rw"
+
+
+def test_a_device_that_only_opening_shows_as_denied(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def denied(*_: object) -> int:
+        raise PermissionError(1, "Operation not permitted")
+
+    root = tree(tmp_path, {"nvidiactl": ""})
+    monkeypatch.setattr(machine.os, "open", denied)
+    assert machine._devices(root)["nvidiactl"] == "denied"
