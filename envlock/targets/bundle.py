@@ -14,13 +14,23 @@ from pathlib import Path
 _IMPORT = re.compile(r"^import ([a-z_]+)$", re.MULTILINE)
 
 _LOADER = """\
+import os
 import sys
-from types import ModuleType
+
+def is_standard(folder, home=os.path.dirname(os.__file__)):
+    below = folder[len(home):] if folder.startswith(home) else "packages"
+    return "packages" not in below or folder.endswith((".zip", "DLLs"))
+
+folders = sys.path[:]
+sys.path[:] = filter(is_standard, folders)
 for name, text in SIBLINGS:
-    sys.modules[name] = ModuleType(name)
-    exec(compile(text, name + ".py", "exec"), sys.modules[name].__dict__)
+    module = sys.modules[name] = type(sys)(name)
+    exec(compile(text, name + ".py", "exec"), module.__dict__)
+sys.path[:] = folders
 exec(compile(MAIN, "probe.py", "exec"))
 """
+"""While the siblings import what they need, only the standard library is on the path: a json.py or
+a queue.py in a folder of PYTHONPATH is a fact about the environment, not a part of the probe."""
 
 
 def bundle(folder: Path, probe: str) -> bytes:

@@ -93,6 +93,17 @@ def test_what_start_up_files_print_is_no_answer(python: Path, tmp_path: Path) ->
     assert "pytest" not in shown, "folders of people are not named"
 
 
+def test_the_users_modules_are_not_taken_for_the_standard_library(
+    python: Path, tmp_path: Path
+) -> None:
+    libs = tmp_path / "libs"
+    libs.mkdir()
+    for name in ("json", "queue", "struct", "base64", "glob", "hashlib"):
+        (libs / f"{name}.py").write_text("raise SystemExit('not mine')\n")
+    found = seen(probe(python, cwd=tmp_path, PYTHONPATH=str(libs)))
+    assert found.find("python.pythonpath")
+
+
 def test_it_writes_nothing(python: Path, tmp_path: Path) -> None:
     (tmp_path / "libs").mkdir()
     (tmp_path / "libs" / "sitecustomize.py").write_text("import helper\n")
