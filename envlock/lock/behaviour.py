@@ -169,7 +169,6 @@ class Limits(Measured):
 
 class SimulatedFigures(Model):
     requested: Bytes
-    allocated: Bytes
     reserved: Bytes
     min_device: Bytes
     """The smallest card on which the trace finishes."""

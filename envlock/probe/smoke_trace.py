@@ -12,9 +12,10 @@ from typing import Any, Dict, List
 from smoke_memory import make_lifetimes
 from smoke_workloads import Sizes, Workloads
 
-TRACE_SIZES = Sizes(vocabulary=8192, width=512, heads=8, blocks=4, batch=8, length=1024)
-LENGTHS = (256, 1024, 384, 768, 128, 896, 512, 640)
-"""Tokens per sequence and step: what makes a caching allocator fragment."""
+TRACE_SIZES = Sizes(vocabulary=8192, width=512, heads=8, blocks=2, batch=8, length=1024)
+LENGTHS = (200, 333, 421, 517, 603, 777, 811, 1000)
+"""Tokens per sequence and step. Each step is too large for the blocks that the last one left, which
+is what makes a caching allocator reserve far more than is used."""
 
 
 def record_trace(torch: Any) -> List[List[int]]:

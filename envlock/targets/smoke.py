@@ -10,9 +10,10 @@ from typing import Any, Literal
 
 from pydantic import ValidationError
 
-from envlock.errors import TargetError
+from envlock.errors import InputError, TargetError
 from envlock.lock.behaviour import BEHAVIOUR_SCHEMA, BehaviourRecord
 from envlock.targets.base import PROBES, ProbeCall, Target
+from envlock.targets.simulate import simulate
 
 PARTS = (
     "smoke_lines",
@@ -86,12 +87,35 @@ def measure(
     answer = target.run_probe(call)
     try:
         return BehaviourRecord.model_validate(_record(answer, device))
-    except (ValidationError, KeyError, TypeError, AttributeError) as error:
+    except (ValidationError, KeyError, TypeError, ValueError, AttributeError) as error:
         detail = error.errors()[0]["loc"] if isinstance(error, ValidationError) else error
         raise TargetError(
             f"the smoke probe's answer does not fit its schema at {detail}",
             hint="something in the target changed the answer on its way",
         ) from error
+
+
+def _simulated(probe: Mapping[str, Any], env: Mapping[str, Any]) -> dict[str, Any]:
+    """The traced allocations, played to the allocator model of this torch release."""
+    try:
+        figures = simulate(_trace(probe["values"]), str(env.get("torch")), env.get("user", {}))
+    except InputError as error:
+        return {"status": "unavailable", "reason": error.message}
+    return {"seconds": probe["seconds"], **figures}
+
+
+def _trace(events: Sequence[Any]) -> list[tuple[int, int]]:
+    """Raises TypeError or ValueError for anything that is no list of allocations and releases."""
+    live: set[int] = set()
+    trace = []
+    for block, size in events:
+        if not (isinstance(block, int) and isinstance(size, int) and 0 <= size < 1 << 40):
+            raise TypeError("an event of the trace is not two integers")
+        if (block in live) is (size > 0):
+            raise ValueError("a block of the trace is allocated twice, or released before")
+        (live.add if size else live.remove)(block)
+        trace.append((block, size))
+    return trace
 
 
 def _record(answer: Mapping[str, Any], device: str) -> dict[str, Any]:
@@ -101,10 +125,10 @@ def _record(answer: Mapping[str, Any], device: str) -> dict[str, Any]:
     for name, probe in answer["probes"].items():
         if name == "env":
             env = probe.get("values", {})
-        elif name == "sim" and probe["status"] == "ok":
-            probes[name] = {"status": "unavailable", "reason": "not simulated yet"}
         else:
             probes[name] = probe
+    if probes.get("sim", {}).get("status") == "ok":
+        probes["sim"] = _simulated(probes["sim"], env)
     neighbours = probes.get("neighbours", {}).get("values")
     if neighbours:
         noise["neighbours"] = neighbours["processes"]

@@ -41,7 +41,7 @@ def limits(limit: Any) -> dict[str, Any]:
 
 
 def sim(reserved: int) -> dict[str, Any]:
-    made = {"requested": 10, "allocated": 20, "reserved": reserved, "min_device": 40}
+    made = {"requested": 10, "reserved": reserved, "min_device": 40}
     return probe("sim", values={"default": made})
 
 

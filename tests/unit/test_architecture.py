@@ -15,7 +15,7 @@ SHARED = {"findings", "errors", "redact", "neutral", "__init__"}
 MAY_USE = {
     "cli": {"cli", "targets", "lock", "diff", "rules", "facts", "image", "report", "allocator"},
     "image": {"image", "targets", "diff", "rules", "lock", "facts"},
-    "targets": {"targets", "lock", "facts"},
+    "targets": {"targets", "lock", "facts", "allocator"},
     "diff": {"diff", "rules", "lock", "facts"},
     "rules": {"rules", "lock", "facts"},
     "lock": {"lock"},
