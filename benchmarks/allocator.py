@@ -16,14 +16,9 @@ from pathlib import Path
 from time import perf_counter
 from typing import Any
 
-from envlock.allocator.recording import (
-    Outcome,
-    Recording,
-    Replay,
-    read_recording,
-    replay,
-    score,
-)
+from envlock.allocator.history import History
+from envlock.allocator.recording import read_recording
+from envlock.allocator.replay import Replay, replay, score
 from envlock.allocator.rules import Rules
 from envlock.errors import EnvlockError
 
@@ -31,55 +26,51 @@ ROUNDS = 5
 """Each loop is timed this often, in turns; the fastest counts, as others disturb, never help."""
 
 
-def bare_loop(recording: Recording) -> float:
+def bare_loop(history: History) -> float:
     """Seconds for one ``bisect.insort`` and one pop an event: the least any model could do."""
     ordered: list[tuple[int, int]] = []
     began = perf_counter()
-    for event in recording.events:
-        insort(ordered, (event[2], event[1]))
+    for block, size in history.operations:
+        insort(ordered, (size, block))
         ordered.pop()
     return perf_counter() - began
 
 
-def measure(recording: Recording) -> tuple[Replay, float]:
+def measure(history: History) -> tuple[Replay, float]:
     """The fastest replay and the fastest bare loop."""
     rules = Rules()
     replays, loops = [], []
     for _ in range(ROUNDS):
-        replays.append(replay(recording, rules))
-        loops.append(bare_loop(recording))
+        replays.append(replay(history, rules))
+        loops.append(bare_loop(history))
     return min(replays, key=lambda one: one.seconds), min(loops)
 
 
-def summary(recording: Recording, found: Replay) -> dict[str, Any]:
-    result = score(recording, found.outcomes)
+def summary(history: History, found: Replay) -> dict[str, Any]:
+    result = score(history, found)
     return {
-        "file": recording.name,
+        "file": history.source,
         "allocations": result.allocations,
         "decisions_right": result.decisions_right,
         "placements_right": result.placements_right,
         "peak_reserved": found.peak_reserved,
-        "expected_peak_reserved": recording.peak_reserved,
+        "expected_peak_reserved": history.decisions.peak_reserved,
         "final_reserved": found.final_reserved,
-        "expected_final_reserved": recording.final_reserved,
+        "expected_final_reserved": history.decisions.final_reserved,
         "allocations_per_second": round(result.allocations / max(found.seconds, 1e-9)),
     }
 
 
-def prediction(recording: Recording) -> dict[str, Any]:
+def prediction(history: History) -> dict[str, Any]:
     """What the model decides by itself; only the last list has seen the driver's addresses."""
-    alone = replay(recording, Rules(), follow_driver=False)
-    with_addresses = replay(recording, Rules(), follow_driver=True)
-
-    def places(outcomes: tuple[Outcome, ...]) -> list[list[int]]:
-        return [[one.segment, one.offset] for one in outcomes]
-
+    alone = replay(history, Rules(), follow_driver=False)
+    informed = replay(history, Rules(), follow_driver=True)
     return {
-        "file": recording.name,
-        "blocks": [one.block for one in alone.outcomes],
-        "new_segments": [one.grown for one in alone.outcomes],
-        "placements": places(alone.outcomes),
-        "placements_at_recorded_addresses": places(with_addresses.outcomes),
+        "file": history.source,
+        "blocks": alone.blocks,
+        "new_segments": alone.grown,
+        "placements": alone.places,
+        "placements_at_recorded_addresses": informed.places,
         "peak_reserved": alone.peak_reserved,
         "final_reserved": alone.final_reserved,
     }
@@ -104,8 +95,8 @@ def main(arguments: list[str] | None = None) -> int:
         found, bare = measure(recording)
         results.append(summary(recording, found))
         model_s, bare_s = model_s + found.seconds, bare_s + bare
-        _say_speed(recording.name, len(recording.events), found.seconds, bare)
-    _say_speed("all", sum(len(one.events) for one in recordings), model_s, bare_s)
+        _say_speed(recording.source, len(recording.operations), found.seconds, bare)
+    _say_speed("all", sum(len(one.operations) for one in recordings), model_s, bare_s)
     if chosen.predict:
         text = json.dumps([prediction(one) for one in recordings], separators=(",", ":"))
         chosen.predict.write_text(text + "\n", encoding="utf-8")

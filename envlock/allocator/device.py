@@ -7,7 +7,8 @@ Addresses matter because ties between equally large free blocks go to the lowest
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from typing import Final
 
 PAGE = 2 << 20
 """The driver hands out memory in pages of this many bytes."""
@@ -18,9 +19,6 @@ _BEYOND_RECORDED = 1 << 46
 _UNLIMITED = 1 << 44
 """Stands in for the size of a card that was not named, where a size is needed (16 TiB)."""
 
-
-_SHIFTS = 3
-"""A segment touches at most two others."""
 
 
 def _pages(size: int) -> int:
@@ -43,8 +41,12 @@ class Device:
     def total(self) -> int:
         return _UNLIMITED if self.capacity is None else self.capacity
 
-    def malloc(self, size: int) -> int | None:
-        """The address of a new segment, or None when the card is full."""
+    def malloc(self, size: int, block: int = 0) -> int | None:
+        """The address of a new segment, or None when the card is full.
+
+        ``block`` is the id of the allocation that needs it.
+        """
+        del block  # this card treats all alike
         return self.reserve_addresses(size) if self.map(size) else None
 
     def free(self, base: int, size: int) -> None:
@@ -70,36 +72,41 @@ class Device:
 class RecordedDevice(Device):
     """A driver that puts segments where a recording says the real one did, and elsewhere beyond."""
 
-    def __init__(self, taken: Iterable[tuple[int, int]] = ()) -> None:
-        """``taken``: (begin, end) of the segments that exist already."""
+    def __init__(self, taken: Iterable[tuple[int, int]], recorded: Mapping[int, int]) -> None:
+        """``taken``: begin and end of the segments that exist already.
+
+        ``recorded``: where the segment went that the real driver gave for the sake of a block.
+        """
         super().__init__(first_address=_BEYOND_RECORDED)
-        self._taken = sorted(taken)
-        self._expected = -1
+        self._end_of = dict(taken)
+        self._begins = sorted(self._end_of)
+        self._recorded = recorded
 
-    def expect(self, base: int) -> None:
-        """The next segment is at this address, if nothing else is; a later one replaces this."""
-        self._expected = base
-
-    def malloc(self, size: int) -> int | None:
-        begin, self._expected = self._expected, -1
-        taken = self._taken
-        after = bisect_left(taken, (begin, 0))
+    def malloc(self, size: int, block: int = 0) -> int | None:
+        begins, begin = self._begins, self._recorded.get(block, -1)
+        at = bisect_left(begins, begin)
         if (
             begin < 0
-            or (after < len(taken) and _clash(begin + size, taken[after][0]))
-            or (after and _clash(taken[after - 1][1], begin))
+            # a gap is right, and an overlap by less than segments are moved apart
+            or (at < len(begins) and not 0 != begin + size - begins[at] < AddressBook.SHIFTS)
+            or (at and not 0 != self._end_of[begins[at - 1]] - begin < AddressBook.SHIFTS)
         ):
             begin = self.reserve_addresses(size)
-            after = bisect_left(taken, (begin, 0))
-        taken.insert(after, (begin, begin + size))
+            at = len(begins)
+        begins.insert(at, begin)
+        self._end_of[begin] = begin + size
         return begin
 
     def free(self, base: int, size: int) -> None:
-        del self._taken[bisect_left(self._taken, (base, base + size))]
+        del size
+        del self._begins[bisect_left(self._begins, base)], self._end_of[base]
 
 
 class AddressBook:
     """Moves recorded segments apart that touch, by so few bytes that no order changes."""
+
+    SHIFTS: Final = 3
+    """Of 0, 1 and 2 bytes one is always left: a segment touches at most two others."""
 
     def __init__(self) -> None:
         self._begins: dict[int, int] = {}
@@ -110,15 +117,10 @@ class AddressBook:
     def add(self, base: int, size: int) -> int:
         """Where a segment that was recorded at ``base`` is said to lie."""
         touching = {self._ends.get(base), self._begins.get(base + size)}
-        shift = next(shift for shift in range(_SHIFTS) if shift not in touching)
+        shift = next(shift for shift in range(self.SHIFTS) if shift not in touching)
         self._begins[base] = self._ends[base + size] = shift
         return base + shift
 
     def drop(self, base: int, size: int) -> None:
         self._begins.pop(base, None)
         self._ends.pop(base + size, None)
-
-
-def _clash(end: int, begin: int) -> bool:
-    """Whether two segments overlap, or touch so that their blocks would merge."""
-    return end == begin or end - begin >= _SHIFTS

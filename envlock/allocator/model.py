@@ -16,7 +16,7 @@ from collections.abc import Iterable, Sequence
 from typing import Final, NamedTuple
 
 from envlock.allocator import freelist
-from envlock.allocator.device import Device, RecordedDevice
+from envlock.allocator.device import Device
 from envlock.allocator.expandable import AddressRanges
 from envlock.allocator.freelist import ADDRESS, SHIFT, Edges, Pool
 from envlock.allocator.rules import Rules
@@ -33,8 +33,6 @@ RETIRE: Final = -3
 """The block was given back, but a kernel on another stream may still use it."""
 COMPLETE: Final = -4
 """That kernel ended. Retired blocks are also free after a retry, which waits for all kernels."""
-EXPECT: Final = -5
-"""Where a recorded driver put its next segment; ignored by a driver of our own."""
 
 Operation = tuple[int, int]
 """(block id, bytes) allocates; (block id or argument, one of the codes above) does the rest."""
@@ -128,7 +126,8 @@ class Allocator:
         """Begin with these segments. Their free stretches and blocks are taken as they are."""
         for segment in segments:
             pool = self._pools[segment.context][0 if segment.small else 1]
-            self._add_segment(segment.base, segment.size)
+            self.segments[segment.base] = segment.base + segment.size
+            self._count(segment.base, segment.size)
             at = segment.base
             for block, offset, size in segment.blocks:
                 begin = segment.base + offset
@@ -171,10 +170,11 @@ class Allocator:
                 else:
                     begin, end = self._grow(block, pool, size)
                 cut = begin + size
-                if end - cut >= least_rest:
+                rest = end - cut
+                if rest >= least_rest:
                     edges[cut] = end
                     edges[end] = cut
-                    insort(pool, (end - cut) << SHIFT | cut)
+                    insort(pool, rest << SHIFT | cut)
                     if special:
                         self._note_age(cut)
                 else:
@@ -182,7 +182,7 @@ class Allocator:
                     edges.pop(end, None)
                 live[block] = entry = (begin, cut, pool)
                 append(entry)
-            elif requested == FREE:
+            elif not requested:
                 begin, end, pool = take(block)
                 if begin in edges:
                     left = edges.pop(begin)
@@ -197,19 +197,20 @@ class Allocator:
                 insort(pool, (end - begin) << SHIFT | begin)
                 if special:
                     self._note_age(begin)
-            elif requested == CONTEXT:
-                self._current = block
-                small, large = self._pools[block]
-            elif requested == EXPECT:
-                if isinstance(self.device, RecordedDevice):
-                    self.device.expect(block)
-            elif requested == EMPTY_CACHE:
-                self.empty_cache()
-            elif requested == RETIRE:
-                self._retired[block] = take(block)
-            elif block in self._retired:  # COMPLETE, unless a retry already waited for it
-                live[block] = self._retired.pop(block)
-                self.run([(block, FREE)])
+            else:
+                self._perform_rare(block, requested)
+                small, large = self._pools[self._current]
+
+    def _perform_rare(self, argument: int, code: int) -> None:
+        if code == CONTEXT:
+            self._current = argument
+        elif code == EMPTY_CACHE:
+            self.empty_cache()
+        elif code == RETIRE:
+            self._retired[argument] = self.live.pop(argument)
+        elif argument in self._retired:  # COMPLETE, unless a retry already waited for it
+            self.live[argument] = self._retired.pop(argument)
+            self.run([(argument, FREE)])
 
     def round_size(self, requested: int) -> int:
         """The bytes that a request really takes, under the settings."""
@@ -326,15 +327,12 @@ class Allocator:
         device = self.device
         if self.settings.throw_early and device.used + segment > device.total:
             raise OutOfDeviceMemoryError(self._growing, size)
-        base = device.malloc(segment)
+        base = device.malloc(segment, self._growing)
         if base is None:
             return None
-        self._add_segment(base, segment)
-        return base, base + segment
-
-    def _add_segment(self, base: int, size: int) -> None:
-        self.segments[base] = base + size
-        self._count(base, size)
+        self.segments[base] = end = base + segment
+        self._count(base, segment)
+        return base, end
 
     def _count(self, base: int, change: int) -> None:
         self.reserved += change
@@ -360,6 +358,10 @@ class Allocator:
         limit = self.settings.max_split
         if limit is None:
             return False
+        if self._ranges:
+            if self.rules.oversize_release_fails and pool and pool[-1] >> SHIFT >= limit:
+                raise OutOfDeviceMemoryError(self._growing, size)
+            return False  # pages are given back by emptying the cache only
         wanted = max(size, limit)
         unused = [b for b in self._unused(pool) if self.segments[b] - b >= limit]
         enough = [base for base in unused if self.segments[base] - base >= wanted]

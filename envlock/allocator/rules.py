@@ -8,6 +8,7 @@ allocator of that release itself (``docs/allocator.md`` says how). All sizes are
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from enum import Enum
 from fractions import Fraction
 
 from packaging.version import InvalidVersion, Version
@@ -40,6 +41,14 @@ CHECKED_RELEASES = (
 
 OLDEST = Version("1.13")
 NEWEST = Version("2.15")
+
+
+class Ties(Enum):
+    """Which of several equally large free blocks is taken."""
+
+    ADDRESS = "the lowest address"
+    BLOCK_AGE = "the block that came to be first"
+    SEGMENT_AGE = "the oldest segment, then the lowest address"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -78,6 +87,11 @@ class Rules:
     """The smallest ``max_split_size_mb`` and ``max_non_split_rounding_mb``."""
     zero_divisions: bool = True
     """Whether a list of divisions may say 0 (do not round) for an interval."""
+    oversize_release_fails: bool = False
+    """Whether a split limit together with expandable segments ends the program with an internal
+    error when the card is full and a free block reaches the limit."""
+    ties: Ties = Ties.ADDRESS
+    """What decides between free blocks of one size."""
 
 
 def parse_torch_release(text: str) -> Version:
@@ -101,11 +115,17 @@ def parse_torch_release(text: str) -> Version:
 
 def rules_for(torch: Version) -> Rules:
     """The rules of one release; one newer than ``NEWEST`` gets the newest known."""
-    rules = Rules()
+    rules = Rules(ties=Ties.SEGMENT_AGE)
+    if torch < Version("2.13.dev0"):
+        rules = replace(rules, ties=Ties.BLOCK_AGE)
+    if torch < Version("2.12.dev0"):
+        rules = replace(rules, ties=Ties.ADDRESS)
     if torch < Version("2.10.dev0"):
         rules = replace(
             rules, rest_keeps_last=False, full_fraction_limits=True, least_option_mb=21
         )
+    if torch < Version("2.5.dev0"):
+        rules = replace(rules, oversize_release_fails=True)
     if torch < Version("2.4.dev0"):
         rules = replace(rules, one_division_rounds=False, zero_divisions=False)
     return rules
