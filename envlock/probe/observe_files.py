@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import base64
 import hashlib
 import os
-import queue
 import sys
-import threading
 
 import observe_common
 import observe_packages
@@ -43,6 +40,9 @@ def check_files(packages: observe_packages.Packages) -> dict[str, object]:
 
 def _hash_all(claims: dict[str, list[tuple[str, str, str]]]) -> dict[str, set[str] | None]:
     """Path -> the hashes found in it, as RECORD writes them; None for what cannot be read."""
+    import queue  # the look that checks no files does without these two
+    import threading
+
     jobs, results, done = queue.Queue(), {}, [0]
     sized = sorted(claims, key=_size, reverse=True)  # a big file last would leave cores idle
     total = sum(_size(path) for path in sized)
@@ -92,6 +92,8 @@ def _hash_file(path: str, names: set[str], buffer: memoryview, done: list[int]) 
                 done[0] += size  # racy between threads, and good enough for a progress bar
     except OSError:
         return None
+    import base64
+
     return {
         "%s=%s" % (each.name, base64.urlsafe_b64encode(each.digest()).decode("ascii").rstrip("="))
         for each in hashes
