@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import hashlib
 import os
 import sys
@@ -29,8 +30,9 @@ def check_files(packages: observe_packages.Packages) -> dict[str, object]:
         path = path[: observe_common.TEXT_LIMIT]
         found = results.get(full)
         if found is None:
-            check["missing"][path] = name
-            continue
+            if not os.path.lexists(full):
+                check["missing"][path] = name
+            continue  # one that this user may not read is not checked, and not counted
         check["checked"] += 1
         # Where two distributions claim one path, one of them is right: ``contested`` tells of it.
         if not any(digest in found for _, _, digest in wanted):
@@ -92,8 +94,6 @@ def _hash_file(path: str, names: set[str], buffer: memoryview, done: list[int]) 
                 done[0] += size  # racy between threads, and good enough for a progress bar
     except OSError:
         return None
-    import base64
-
     return {
         "%s=%s" % (each.name, base64.urlsafe_b64encode(each.digest()).decode("ascii").rstrip("="))
         for each in hashes
