@@ -67,10 +67,16 @@ def _hash_all(claims: dict[str, list[tuple[str, str, str]]]) -> dict[str, set[st
     for thread in threads:
         while thread.is_alive():
             thread.join(_REPORT_S)
-            if total and sys.stderr is not None:
-                sys.stderr.write("envlock-progress %d %d\n" % (min(done[0], total), total))
-                sys.stderr.flush()
+            _report(done[0], total)
+    _report(total, total)
     return results
+
+
+def _report(done: int, total: int) -> None:
+    """A line for the host's progress bar, which knows this form."""
+    if total and sys.stderr is not None:
+        sys.stderr.write("envlock-progress %d %d\n" % (min(done, total), total))
+        sys.stderr.flush()
 
 
 def _size(path: str) -> int:
