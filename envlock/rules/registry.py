@@ -15,12 +15,14 @@ from envlock.rules import (
     cuda_libraries,
     devices,
     driver,
+    errors,
     gpu,
     installation,
     interpreter,
     lock_state,
     packages,
     plain,
+    requirements,
     system,
     toolkit,
     torch_build,
@@ -162,7 +164,7 @@ def _pages() -> dict[str, Page]:
     from envlock.rules import behaviour  # noqa: PLC0415  its models are built at import
 
     found: dict[str, Page] = {}
-    for rule in (*RULES, *behaviour.PAGES, *plain.PAGES):
+    for rule in (*RULES, *behaviour.PAGES, *plain.PAGES, *errors.PAGES, *requirements.PAGES):
         if rule.code in found:
             raise AssertionError(f"{rule.code} is used twice")
         found[rule.code] = Page(

@@ -57,6 +57,13 @@ def _glibc_needs(env: Env) -> dict[int, list[tuple[str, str]]]:
     return needs
 
 
+def newest_glibc_needed(env: Env) -> tuple[int, list[str]] | None:
+    """Minor of the newest glibc that an installed wheel needs, and which ones need it."""
+    needs = _glibc_needs(env)
+    newest = max(needs, default=None)
+    return None if newest is None else (newest, sorted(name for name, _ in needs[newest]))
+
+
 _EXTENSION_GLIBC = {"vllm": 31}
 """Distributions whose Linux wheels need a newer glibc than their tag says.
 

@@ -1,0 +1,124 @@
+"""On which machines a lock can run, decided without one: driver, GPU, C library."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from envlock.diff.judge import Judgement, judge_one
+from envlock.facts import driver_floor, gpu_arch_of_name, toolkit_driver
+from envlock.findings import Evidence, Finding, Side
+from envlock.lock.observation import (
+    ABSENT,
+    NOT_RECORDED,
+    Driver,
+    Gpu,
+    Observation,
+    System,
+    value_of,
+)
+from envlock.rules import reading
+from envlock.rules import requirements as pages
+from envlock.rules.base import DoesNotApplyError, Env, Rule, UndecidedError
+from envlock.rules.system import newest_glibc_needed
+from envlock.rules.wording import listed
+
+MACHINE_CODES = frozenset({"EL401", "EL501", "EL502", "EL601", "EL725"})
+"""Findings that depend on what was asked for; everything else is the lock's own affair."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Machine:
+    """The machine that is asked about; None where the question leaves it open."""
+
+    gpu: str | None = None
+    """A compute capability (``8.6``, ``gfx90a``) or a product name."""
+    driver: str | None = None
+    glibc: str | None = None
+
+
+def requirements(observation: Observation) -> tuple[Finding, ...]:
+    """What a machine must have: one note each for driver, kernels, C library and interpreter."""
+    return tuple(_needs(Env(observation, Side.RIGHT)))
+
+
+def _note(rule: Rule, env: Env, subject: str, message: str, paths: tuple[str, ...]) -> Finding:
+    evidence = tuple(Evidence(side=Side.RIGHT, path=p, value=env.peek(p)) for p in paths)
+    return Finding(
+        code=rule.code, severity=rule.severity, subject=subject, message=message, evidence=evidence
+    )
+
+
+def _needs(env: Env) -> Iterator[Finding]:
+    cuda = reading.torch_cuda(env)
+    floor = driver_floor(cuda.value) if cuda else None
+    if cuda and floor:
+        native = toolkit_driver(cuda.value)
+        more = f" ({native} or newer to compile PTX as well)" if native else ""
+        yield _note(
+            pages.DRIVER,
+            env,
+            "driver.version",
+            f"Needs an NVIDIA driver {floor.driver} or newer, for CUDA {cuda.value}{more}.",
+            (cuda.path,),
+        )
+    try:
+        arches = reading.torch_arches(env)
+    except (UndecidedError, DoesNotApplyError):
+        pass
+    else:
+        plain = [a for a in arches.names if not a.startswith("compute_")]
+        ptx = [a for a in arches.names if a.startswith("compute_")]
+        tail = f", and PTX ({listed(ptx)}) for newer ones" if ptx else "; no PTX for newer ones"
+        text = f"Has kernels for {listed(plain)}{tail}."
+        yield _note(pages.KERNELS, env, "torch.arch_list", text, arches.paths)
+    needed = newest_glibc_needed(env)
+    if needed is not None:
+        text = f"Needs glibc 2.{needed[0]} or newer, for {listed(needed[1][:3])}."
+        yield _note(pages.GLIBC, env, "system.glibc", text, ())
+    python = env.peek("python.version")
+    if python:
+        text = f"Needs Python {python.rpartition('.')[0]} on {env.peek('system.arch') or 'its'} wheels."
+        yield _note(pages.PYTHON, env, "python.version", text, ("python.version", "system.arch"))
+
+
+def on_machine(observation: Observation, machine: Machine) -> Judgement:
+    """Whether the lock runs on a machine: its notes, and an error for each thing that forbids it."""
+    judged = judge_one(_moved(observation, machine))
+    outcomes = tuple(o for o in judged.outcomes if o.code in MACHINE_CODES)
+    undecided = [o.why for o in outcomes if o.status.value == "not checkable"]
+    faults = tuple(f for f in judged.findings if f.code in MACHINE_CODES)
+    decided = sum(o.status.value in {"passed", "failed"} for o in outcomes)
+    notes = requirements(observation)
+    return Judgement(
+        findings=(*faults, *notes),
+        checked=decided + len(notes),
+        unknown=tuple(undecided),
+        outcomes=outcomes,
+    )
+
+
+def _moved(observation: Observation, machine: Machine) -> Observation:
+    """The observation with the machine's facts in place of those it was captured on."""
+    system = value_of(observation.system) or System()
+    changes: dict[str, Any] = {
+        "driver": NOT_RECORDED,
+        "gpus": NOT_RECORDED,
+        "system": system.model_copy(
+            update={"glibc": machine.glibc or NOT_RECORDED, "container": NOT_RECORDED}
+        ),
+    }
+    if machine.driver:
+        changes["driver"] = Driver(version=machine.driver, compat=ABSENT)
+    if machine.gpu:
+        changes["gpus"] = [_gpu(machine.gpu)]
+    return observation.model_copy(update=changes)
+
+
+def _gpu(text: str) -> Gpu:
+    if re.fullmatch(r"\d{1,2}\.\d|gfx[0-9a-f]{3,5}", text):
+        return Gpu(compute_capability=text)
+    arch = gpu_arch_of_name(text)
+    return Gpu(name=text, compute_capability=arch.capability if arch else NOT_RECORDED)
