@@ -6,7 +6,7 @@ from envlock.findings import Severity
 from envlock.rules.base import Rule, page
 
 _PLAIN = """
-    {0} differs, and no effect of the difference is known.
+    {0} differs, without a known effect.
 
     Recorded so that nothing is hidden: when every explained finding has been dealt with and the
     two environments still behave differently, look here.

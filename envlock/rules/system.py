@@ -233,6 +233,7 @@ def soname_missing(env: Env) -> Iterator[Fault]:
                 subject=f"sonames.{soname}",
                 message=f"{soname} is not there, and {some(fact.needed_by)} need(s) it.",
                 hint=f"apt-get install {package}" if package else f"install what owns {soname}",
+                explains=(f"sonames.{soname}.*", "torch.importable"),
             )
 
 

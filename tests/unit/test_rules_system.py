@@ -416,6 +416,22 @@ def test_a_variable_that_one_side_does_not_know_is_no_difference() -> None:
     assert loud(pair(variables(NVIDIA_TF32_OVERRIDE="0"), {"env": {}})) == []
 
 
+def test_the_other_side_says_which_package_owns_a_library() -> None:
+    def library(where: str | None) -> Facts:
+        fact = {"needed_by": ["x"], "path_class": where or ABSENT, "os_package": "libfoo7"}
+        return {"sonames": {"libfoo.so.7": fact}, "exhaustive": ["sonames"]}
+
+    (finding,) = loud(pair(library("system"), library(None)))
+    assert finding.code == "EL606"
+    assert [(f.code, f.hint) for f in finding.folded] == [("EL607", "apt-get install libfoo7")]
+
+
+def test_other_needs_are_one_note() -> None:
+    left = {"sonames": {"libcuda.so.1": {"needed_by": ["torch"]}}, "exhaustive": ["sonames"]}
+    right: Facts = {"sonames": {}, "exhaustive": ["sonames"]}
+    assert codes(pair(left, right)) == ["EL608"]
+
+
 def test_a_soname_is_named_with_the_package_that_owns_it() -> None:
     facts = {"sonames": {"libGL.so.1": {"needed_by": ["cv2"], "path_class": ABSENT}}}
     assert lead(one(facts)).hint == "apt-get install libgl1"
