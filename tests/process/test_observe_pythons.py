@@ -240,7 +240,7 @@ def test_a_grandchild_that_keeps_the_pipe_open(tmp_path: Path) -> None:
     assert observe(script(tmp_path, "sleep 30 &\n" + FRAME)) is not None
 
 
-@pytest.mark.parametrize("program", ["/bin/true", "/bin/cat", "/bin/sh"])
+@pytest.mark.parametrize("program", ["/bin/true", "/bin/cat", "/bin/sh", "/bin/bash"])
 def test_what_is_no_python(program: str) -> None:
     with pytest.raises(TargetError):
         observe(LocalInterpreter(Path(program)))
