@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from envlock.allocator.model import Context, Operation
 
@@ -33,6 +34,14 @@ class HeldSegment:
     blocks: tuple[HeldBlock, ...]
     """In order of their offsets."""
     context: int = 0
+
+
+class StartRequest(NamedTuple):
+    """A block in use when a history begins, as it was asked for."""
+
+    block: int
+    requested: int
+    context: int
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -68,6 +77,11 @@ class History:
     source: str
     operations: Sequence[Operation]
     start: tuple[HeldSegment, ...] = ()
+    start_requests: tuple[StartRequest, ...] = ()
+    """What was in use at the start, by address; also where ``start`` is not known."""
+    start_unknown: str = ""
+    """Why ``start`` is not known although something was in use."""
+    start_reserved: int = 0
     contexts: tuple[Context, ...] = (Context(),)
     decisions: Decisions = field(default_factory=Decisions)
     device: int = 0
@@ -84,7 +98,3 @@ class History:
     @property
     def allocations(self) -> int:
         return sum(size > 0 for _, size in self.operations)
-
-    @property
-    def start_reserved(self) -> int:
-        return sum(segment.size for segment in self.start)

@@ -19,7 +19,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any, Final
 
-from envlock.allocator.history import Decisions, HeldBlock, HeldSegment, History
+from envlock.allocator.history import Decisions, HeldBlock, HeldSegment, History, StartRequest
 from envlock.allocator.model import EMPTY_CACHE, FREE, Operation
 from envlock.errors import InputError
 
@@ -75,6 +75,12 @@ def _history(name: str, data: Any) -> History:
         source=name,
         operations=events.operations,
         start=tuple(segments),
+        start_requests=tuple(
+            StartRequest(block.block, block.requested, segment.context)
+            for segment in sorted(segments, key=lambda segment: segment.base)
+            for block in segment.blocks
+        ),
+        start_reserved=sum(segment.size for segment in segments),
         decisions=Decisions(
             grown=events.grown,
             placed=events.placed,
