@@ -95,7 +95,8 @@ def seen(fault: Fault, lock: Path, folder: Path) -> bool:
         build_fault(fault, TAG, Path(context))
     out = folder / f"{fault.name}.json"
     done = subprocess.run(
-        [ENVLOCK, "verify", fault.tag, "--lock", lock, "--format", "json", "-o", out],
+        [ENVLOCK, "verify", fault.tag, "--lock", lock, "--format", "json", "-o", out]
+        + ([] if fault.smoke else ["--no-smoke"]),
         cwd=ROOT,
         check=False,
         capture_output=True,

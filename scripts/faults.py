@@ -84,6 +84,8 @@ class Fault:
     """First digits of the code that has to lead."""
     subject: str
     """How the leading finding's subject begins."""
+    smoke: bool = False
+    """Whether only the smoke test can see it."""
 
     @property
     def tag(self) -> str:
@@ -139,6 +141,7 @@ FAULTS = (
         name="leak",
         files={"leak.py": _LEAK, "leak.pth": "import leak\n"},
         instructions=[f'COPY ["leak.py", "leak.pth", "{SITE}/"]'],
+        smoke=True,
         code_family="8",
         subject="behaviour",
     ),
@@ -146,6 +149,7 @@ FAULTS = (
         name="learning-rate",
         files={"faster.py": _LEARNING_RATE, "faster.pth": "import faster\n"},
         instructions=[f'COPY ["faster.py", "faster.pth", "{SITE}/"]'],
+        smoke=True,
         code_family="8",
         subject="behaviour",
     ),

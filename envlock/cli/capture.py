@@ -32,7 +32,7 @@ def capture(
     ] = False,
     wheelhouse: opt.Wheelhouse = None,
     memory: opt.Memory = 4096,
-    shm_size: opt.Shm = 64,
+    shm_size: opt.Shm = 1024,
     debug: opt.Debug = False,
 ) -> None:
     """Write a lock of an environment: packages with hashes, torch, CUDA, driver, behaviour.

@@ -24,7 +24,7 @@ def smoke(
         Path | None, typer.Option("--record", metavar="FILE", help="Write the record as JSON.")
     ] = None,
     memory: opt.Memory = 4096,
-    shm_size: opt.Shm = 64,
+    shm_size: opt.Shm = 1024,
     format_: opt.FormatOption = Format.TEXT,
     output: opt.Output = None,
     report: opt.MoreReports = None,

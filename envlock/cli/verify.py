@@ -21,7 +21,7 @@ def verify(
     device: opt.DeviceOption = opt.Device.CPU,
     no_smoke: Annotated[bool, typer.Option("--no-smoke", help="Leave the smoke test out.")] = False,
     memory: opt.Memory = 4096,
-    shm_size: opt.Shm = 64,
+    shm_size: opt.Shm = 1024,
     format_: opt.FormatOption = Format.TEXT,
     output: opt.Output = None,
     report: opt.MoreReports = None,

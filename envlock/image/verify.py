@@ -95,7 +95,7 @@ def embedded_lock(target: ImageTarget, image: ImageInfo) -> Lock:
 
 def judge_image(lock: Lock, found: Observation) -> Judgement:
     """Compare what an image holds with what the lock says it holds."""
-    judgement = judge_pair(expected(lock, found), image_side(found), strict=True)
+    judgement = judge_pair(expected(lock, found), image_side(found), exact=True)
     if judgement.checked == 0:
         raise NothingComparedError("nothing in the image could be compared with the lock")
     return judgement

@@ -86,7 +86,15 @@ def run_group(
     limit = GROUPS[group].limit_s
     kills = smoke_shm.oom_kills()
     process = subprocess.Popen(  # noqa: S603 - this interpreter, fed with this program
-        [sys.executable, "-B", "-", token, json.dumps(options), group],
+        [
+            sys.executable,
+            # Bytecode only where the host gave it a folder that goes away.
+            *([] if sys.pycache_prefix else ["-B"]),
+            "-",
+            token,
+            json.dumps(options),
+            group,
+        ],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,

@@ -47,12 +47,13 @@ def new_token() -> str:
     return secrets.token_hex(16)
 
 
-def probe_arguments(call: ProbeCall, token: str) -> list[str]:
+def probe_arguments(call: ProbeCall, token: str, *, bytecode: bool = False) -> list[str]:
     """The command line after the interpreter; the program itself goes to standard input.
 
-    ``-B`` leaves no bytecode behind. Never ``-I``: PYTHONPATH and the user site are facts.
+    ``-B`` leaves no bytecode behind; ``bytecode`` allows it, where it goes to a folder that ends
+    with the container. Never ``-I``: PYTHONPATH and the user site are facts.
     """
-    return ["-B", "-c", _READ_PROGRAM, token, *call.arguments]
+    return [*([] if bytecode else ["-B"]), "-c", _READ_PROGRAM, token, *call.arguments]
 
 
 def read_answer(done: Completed, call: ProbeCall, token: str, label: str) -> dict[str, Any]:

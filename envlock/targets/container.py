@@ -44,7 +44,7 @@ class ContainerOptions:
     python: str | None = None
     """Interpreter inside the image; None: the image's label, then ``INTERPRETERS`` on its PATH."""
     memory_bytes: int = 4 << 30
-    shm_bytes: int = 64 << 20
+    shm_bytes: int = 1 << 30
     gpus: bool = False
 
 
@@ -94,7 +94,7 @@ class ImageTarget:
         token, label = new_token(), self.describe()
         with limits_named(label):
             done = self.run(
-                [self.interpreter, *probe_arguments(call, token)],
+                [self.interpreter, *probe_arguments(call, token, bytecode=True)],
                 stdin=call.source(),
                 limits=Limits(timeout_s=call.timeout_s),
                 on_stderr=call.on_stderr,
@@ -139,7 +139,7 @@ class ImageTarget:
                 name=self._container,
                 image_id=self.image.image_id,
                 argv=(interpreter, *_IDLE),
-                environment=thread_pin(self.image),
+                environment=added_environment(self.image),
                 memory_bytes=self.options.memory_bytes,
                 shm_bytes=self.options.shm_bytes,
                 gpus=self.options.gpus,
@@ -201,6 +201,15 @@ def candidates(image: ImageInfo, python: str | None) -> tuple[str, ...]:
         return (python,)
     label = image.labels.get(PYTHON_LABEL)
     return (label,) if label else INTERPRETERS
+
+
+def added_environment(image: ImageInfo) -> dict[str, str]:
+    """What envlock adds to the image's variables.
+
+    An image without bytecode would compile torch anew for every program that imports it: 5 s each
+    time. Below /tmp it is kept for as long as the container lives.
+    """
+    return {**thread_pin(image), "PYTHONPYCACHEPREFIX": "/tmp/envlock-pycache"}  # noqa: S108
 
 
 def thread_pin(image: ImageInfo) -> dict[str, str]:
