@@ -1,0 +1,1 @@
+"""Programs for those who maintain envlock; none of them is shipped."""
