@@ -3,21 +3,40 @@
 from __future__ import annotations
 
 import copy
+import importlib.util
 import json
+import sys
+from collections.abc import Callable
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import pytest
 
 from envlock.facts.tables import rows
-from scripts import update_facts
+
+
+def load() -> ModuleType:
+    """Scripts are programs, not a package."""
+    path = Path(__file__).resolve().parents[2] / "scripts" / "update_facts.py"
+    spec = importlib.util.spec_from_file_location("update_facts", path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules["update_facts"] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+update_facts = load()
+Resolve = Callable[[str, str, bool], str | None]
 
 
 def row(release: str) -> dict[str, Any]:
     return copy.deepcopy(next(r for r in rows("torch_builds") if r["torch"] == release))
 
 
-def resolver(row: dict[str, Any], **changed: str | None) -> update_facts.Resolve:
+def resolver(row: dict[str, Any], **changed: str | None) -> Resolve:
     """Answers as the table says, with some versions changed; None takes a name out."""
     versions: dict[str, str | None] = {
         **row["pins_linux_x86_64"],

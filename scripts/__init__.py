@@ -1,1 +1,0 @@
-"""Programs for those who maintain envlock; none of them is shipped."""
