@@ -8,7 +8,7 @@ limits and nothing of it is left on the engine.
 from __future__ import annotations
 
 import secrets
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
@@ -36,7 +36,8 @@ when envlock was killed without a chance to clean up."""
 _SLEEP = f"import time; time.sleep({LIFETIME_S})"
 # Without site: neither sitecustomize nor .pth files of the image run in the sleeping program.
 _IDLE = ("-I", "-S", "-c", _SLEEP)
-_KILLED = 137
+_WORTH_A_LOOK = (126, 127, 137)
+"""Exit codes of a program that was killed, or that an ending container could not start."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -125,9 +126,9 @@ class ImageTarget:
             self._discard()
             raise
         except ContainerEndedError as error:
-            raise self._cause_of_end(error) from error
-        if done.code == _KILLED:
-            self._raise_if_out_of_memory()
+            raise self._cause_of_end() or error from error
+        if done.code in _WORTH_A_LOOK and (cause := self._cause_of_end()) is not None:
+            raise cause
         return done
 
     def _start(self) -> None:
@@ -169,30 +170,25 @@ class ImageTarget:
     def _subject(self, program: str) -> str:
         return f"{program} in {self.image.reference}"
 
-    def _cause_of_end(self, error: ContainerEndedError) -> TargetError:
-        """The container is gone; the engine's event log knows how its main program ended."""
-        self._raise_if_out_of_memory()
-        codes = [details.get("exitCode") for what, details in self._history() if what == "die"]
-        self._discard()
+    def _cause_of_end(self) -> TargetError | None:
+        """Why the container ran out of memory or ended, from the engine's log; None if it did not."""
+        events = self.engine.history(self._container) if self._container else []
+        if any(what == "oom" for what, _ in events):
+            self._discard()
+            return TargetError(
+                f"image:{self.image.reference} ran out of memory "
+                f"(limit {self.options.memory_bytes >> 20} MiB)",
+                hint="give it more with --memory",
+            )
+        codes = [details.get("exitCode") for what, details in events if what == "die"]
         if not codes:
-            return error
+            return None
+        self._discard()
         return TargetError(
             f"{self._subject(self.interpreter)} ended by itself with exit code {codes[-1]}",
             hint="it does not behave like a Python interpreter: run it by hand, or name another "
             "one with --python",
         )
-
-    def _raise_if_out_of_memory(self) -> None:
-        if any(what == "oom" for what, _ in self._history()):
-            self._discard()
-            raise TargetError(
-                f"image:{self.image.reference} ran out of memory "
-                f"(limit {self.options.memory_bytes >> 20} MiB)",
-                hint="give it more with --memory",
-            )
-
-    def _history(self) -> list[tuple[str, Mapping[str, str]]]:
-        return self.engine.history(self._container) if self._container else []
 
 
 def candidates(image: ImageInfo, python: str | None) -> tuple[str, ...]:
