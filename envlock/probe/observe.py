@@ -264,7 +264,7 @@ def find_libstdcxx(loaded: object, machine: observe_libraries.Machine) -> tuple[
     found = None
     if isinstance(loaded, observe_elf.Loaded):
         found = loaded.by_name.get("libstdc++.so.6")
-    found = found or machine.search.first("libstdc++.so.6", ())
+    found = found or machine.find("libstdc++.so.6")
     return (found[0], machine.path_class(*found)) if found else None
 
 

@@ -53,6 +53,8 @@ def system_sonames(extensions: Extensions) -> dict[str, object]:
     table, paths = {}, {}
     for soname, users in sorted(wanted.items()):
         found = _resolve(soname, users, machine)
+        if found and machine.path_class(*found) == "conda":
+            continue  # inside the environment
         table[soname] = {"needed_by": sorted({name for name, _ in users})}
         table[soname]["path_class"] = machine.path_class(*found) if found else ABSENT
         table[soname]["os_package"] = ABSENT
@@ -73,7 +75,7 @@ def _resolve(
         own = (tuple(elf.rpath), tuple(elf.runpath))
         if own not in tried:
             tried.add(own)
-            found = machine.search.first(soname, (elf,))
+            found = machine.search.first(soname, (elf, *machine.chain()))
             if found:
                 return found
     return None

@@ -117,7 +117,17 @@ class Machine:
 
     def __init__(self, packages: observe_packages.Packages, search: observe_elf.Search) -> None:
         self.packages, self.search = packages, search
+        # $ORIGIN of a program is where its file lies, not the link in a virtual environment.
+        self.program = os.path.realpath(sys.executable or "/proc/self/exe")
         self.cuda_home = os.environ.get("CUDA_HOME") or os.environ.get("CUDA_PATH") or ""
+
+    def find(self, name: str) -> tuple[str, str] | None:
+        """What this program would map for a name: conda's has an RPATH that all it loads inherit."""
+        return self.search.first(name, self.chain())
+
+    def chain(self) -> tuple[observe_elf.Elf, ...]:
+        elf = self.search.elf(self.program)
+        return () if elf is None else (elf,)
 
     def path_class(self, path: str, how: str) -> str:
         """By place first: an LD_LIBRARY_PATH that leads back into the environment is harmless."""
@@ -147,8 +157,7 @@ def load_torch(folder: str, machine: Machine) -> observe_elf.Loaded:
         found = search.first(name, ()) if name else None
         if found is not None:
             loaded.load(found[0], "ld-preload")
-    loaded.load(sys.executable, "program")
-    program = loaded.chains.get(sys.executable, ())
+    loaded.load(machine.program, "program")
     lib = os.path.join(folder, "lib")
     roots = [os.path.join(lib, "libtorch_global_deps.so")]
     roots += [
@@ -158,7 +167,7 @@ def load_torch(folder: str, machine: Machine) -> observe_elf.Loaded:
     ]
     roots += [os.path.join(lib, name) for name in _LAZY]
     for root in roots:
-        loaded.load(root, "rpath", program)
+        loaded.load(root, "rpath", machine.chain())
     _preload_as_torch(loaded)
     _open_cudnn_parts(loaded)
     return loaded

@@ -175,7 +175,7 @@ def _ask_gpu(nvml: Nvml, index: int, *, memory_in_use: bool) -> dict[str, object
 def driver_facts(asked: dict[str, object], machine: observe_libraries.Machine | None) -> object:
     """The driver as a fact; absent where neither a module nor a library of it is found."""
     module, is_open = kernel_module()
-    found = machine.search.first("libcuda.so.1", ()) if machine is not None else None
+    found = machine.find("libcuda.so.1") if machine is not None else None
     libcuda = os.path.realpath(found[0]) if found else None
     wsl = os.path.exists(_WSL_LIBCUDA)
     why = unknown("no NVML to ask")

@@ -246,6 +246,26 @@ def test_sonames_from_outside(site: Path, tmp_path: Path) -> None:
     assert found["libgone.so.2"]["path_class"] == ABSENT
 
 
+def test_what_conda_brings_is_inside_the_environment(
+    site: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """conda's python has an RPATH, which counts for everything that it loads."""
+    prefix = tmp_path / "conda"
+    (prefix / "conda-meta").mkdir(parents=True)
+    program = write_elf(prefix / "bin" / "python", rpath="$ORIGIN/../lib")
+    inside = write_elf(prefix / "lib" / "libstdc++.so.6")
+    write_elf(tmp_path / "usr" / "libstdc++.so.6")
+    write_elf(tmp_path / "usr" / "libGL.so.1")
+    (tmp_path / "link").symlink_to(program)
+    monkeypatch.setattr(libraries.sys, "executable", str(tmp_path / "link"))
+    monkeypatch.setattr(libraries.sys, "prefix", str(prefix))
+    module = write_elf(site / "x.so", needed=["libstdc++.so.6", "libGL.so.1"])
+    record(site, "x", "1", module)
+    where = machine(site)
+    assert where.find("libstdc++.so.6") == (str(inside), "rpath")
+    assert extensions.system_sonames(extensions.Extensions(where)).keys() == {"libGL.so.1"}
+
+
 def test_os_packages(tmp_path: Path) -> None:
     """With /lib a link to /usr/lib, dpkg's lists may have either form."""
     info = tmp_path / "info"
