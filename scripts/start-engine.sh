@@ -36,6 +36,9 @@ if version=$(answers); then
     say "Docker Engine $version already answers at $socket"
     exit 0
 fi
+if [ -S "$socket" ] && [ ! -w "$socket" ]; then
+    die "no permission to use $socket: run as root, or as a member of the group docker"
+fi
 command -v dockerd >/dev/null 2>&1 || die "dockerd is not installed: run scripts/install-engine.sh"
 [ "$(id -u)" = 0 ] || die "run as root to start an engine"
 

@@ -74,7 +74,8 @@ def default_output() -> Path:
 def build(output: Path, *, epoch: int) -> str:
     """Replace the folder with a fresh layout and return its manifest digest."""
     output.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(prefix="envlock-base-") as scratch:
+    # Beside the output, so that the finished layout is renamed into place in one step.
+    with tempfile.TemporaryDirectory(prefix=".base-", dir=output.parent) as scratch:
         root = Path(scratch) / "root.tar"
         codename, architecture = this_machine()
         bootstrap(codename, root, epoch=epoch)
@@ -92,7 +93,7 @@ def build(output: Path, *, epoch: int) -> str:
         digest = write_layout(layout, [layer], config)
         (layout / "packages.tsv").write_text(packages)
         shutil.rmtree(output, ignore_errors=True)
-        shutil.move(layout, output)
+        layout.rename(output)
     return digest
 
 

@@ -7,6 +7,7 @@ import fcntl
 import hashlib
 import os
 import secrets
+import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -46,6 +47,8 @@ def base_layout() -> Layout:
     cache.mkdir(parents=True, exist_ok=True)
     with _only_one(cache / "lock"):
         if not folder.exists():
+            for outdated in cache.glob("base-*"):
+                shutil.rmtree(outdated)
             build_base(folder)
     return read_layout(folder)
 
