@@ -29,6 +29,8 @@ from envlock.allocator.unpickle import load_plain
 from envlock.errors import InputError
 
 _MOST_EVENTS: Final = 50_000_000
+_MOST_BLOCKS: Final = 20_000_000
+"""Of all cards and segments together: one object in a pickle may stand in many places."""
 _MOST_CARDS: Final = 1024
 _MOST: Final = 1 << 57
 _HINT: Final = "a snapshot is what torch.cuda.memory._dump_snapshot(FILE) writes"
@@ -65,10 +67,9 @@ def read_snapshot(file: IO[bytes], source: str) -> tuple[History, ...]:
     if not isinstance(traces, list) or not isinstance(segments, list) or len(traces) > _MOST_CARDS:
         raise InputError(f"{source} holds no memory snapshot", hint=_HINT)
     found = []
+    _refuse_too_large(traces, segments, source)
     for device, trace in enumerate(traces):
         where = f"{source}: device_traces[{device}]"
-        if not isinstance(trace, list) or len(trace) > _MOST_EVENTS:
-            raise InputError(f"{where} is not a list of events", hint=_HINT)
         if not trace:
             continue
         ended = list(_segments(segments, device, source))
@@ -83,6 +84,25 @@ def read_snapshot(file: IO[bytes], source: str) -> tuple[History, ...]:
             hint="call torch.cuda.memory._record_memory_history() before the run",
         )
     return tuple(found)
+
+
+def _refuse_too_large(traces: Sequence[Any], segments: Sequence[Any], source: str) -> None:
+    """Count before walking: a short pickle may refer to one long list a million times."""
+    events = blocks = 0
+    for device, trace in enumerate(traces):
+        if not isinstance(trace, list):
+            raise InputError(f"{source}: device_traces[{device}] is not a list", hint=_HINT)
+        events += len(trace)
+    for index, segment in enumerate(segments):
+        row = segment.get("blocks") if isinstance(segment, dict) else None
+        if not isinstance(row, list):
+            raise InputError(f"{source}: segments[{index}] has no list of blocks", hint=_HINT)
+        blocks += len(row)
+    if events > _MOST_EVENTS or blocks > _MOST_BLOCKS or len(segments) > _MOST_BLOCKS:
+        raise InputError(
+            f"{source} holds {events} events and {blocks} blocks, more than any snapshot",
+            hint="record fewer events (max_entries of _record_memory_history)",
+        )
 
 
 def _settings_text(data: dict[Any, Any]) -> str | None:
@@ -114,13 +134,13 @@ def _segment(row: dict[str, Any], pools: dict[object, int], where: str) -> _Segm
     total = _number(row["total_size"])
     if at != address + total:
         raise InputError(f"{where}: its blocks are not as long as it is", hint=_HINT)
-    pool = row.get("segment_pool_id", (0, 0))
+    first, second = row.get("segment_pool_id", (0, 0))
     return _Segment(
         address=address,
         size=total,
         small=row["segment_type"] == "small",
         stream=_number(row.get("stream", 0)),
-        pool=pools.setdefault(tuple(_number(one) for one in pool), len(pools)),
+        pool=pools.setdefault((_number(first), _number(second)), len(pools)),
         expandable=row.get("is_expandable") is True,
         active=tuple(active),
     )

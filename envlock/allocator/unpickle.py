@@ -38,7 +38,7 @@ def load_plain(file: IO[bytes]) -> Any:
         raise
     except MemoryError as error:
         raise InputError(
-            "the snapshot needs more memory than reading it may take",
+            "the snapshot needs more memory than reading it may take, or is broken",
             hint="record fewer events (max_entries of _record_memory_history), or allow more",
         ) from error
     except Exception as error:  # a broken pickle raises nearly anything

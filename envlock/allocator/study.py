@@ -1,0 +1,194 @@
+"""Everything ``envlock memory`` says about one recorded run, as one JSON object.
+
+Bytes are whole numbers. ``validated`` is true only where recordings of a real GPU cover what a
+figure depends on; ``reason`` says what it rests on in either case.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import Any, Final
+
+from packaging.version import Version
+
+from envlock.allocator.history import History
+from envlock.allocator.replay import replay, score
+from envlock.allocator.rules import NEWEST, Rules, rules_for
+from envlock.allocator.settings import Settings, parse_settings
+from envlock.allocator.timeline import Timeline, largest_alive, trace_memory
+from envlock.allocator.validation import validation_of
+from envlock.allocator.whatif import Workload, need, oom_capacity, oom_workload, run_on, workload
+from envlock.errors import InputError
+
+SCHEMA: Final = "envlock-memory/1"
+
+CANDIDATES: Final = (
+    "",
+    "expandable_segments:True",
+    "max_split_size_mb:128",
+    "roundup_power2_divisions:8",
+)
+"""Settings that are tried unasked, as far as the release knows them."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Question:
+    torch: Version = NEWEST
+    settings: tuple[str, ...] = ()
+    """More allocator settings to try."""
+    card: int | None = None
+    """Bytes of the card that is asked about."""
+    outside: int = 0
+    """Bytes of that card that are not the allocator's: context, libraries, other processes."""
+
+
+def study(histories: Sequence[History], question: Question) -> dict[str, Any]:
+    """Answer a question about each card of a recording.
+
+    Raises InputError for settings that the release does not know.
+    """
+    for text in question.settings:
+        parse_settings(text, question.torch)
+    return {
+        "schema": SCHEMA,
+        "torch": str(question.torch),
+        "card": question.card,
+        "outside": question.outside,
+        "cards": [_study_card(history, question) for history in histories],
+    }
+
+
+def _study_card(history: History, question: Question) -> dict[str, Any]:
+    rules = rules_for(question.torch)
+    settings, settings_note = _recorded_settings(history, question.torch)
+    sizes, agreement = _compare(history, rules, settings)
+    timeline = trace_memory(history, sizes)
+    peak = timeline.peak.operation
+    texts = _texts(history, question)
+    work = workload(history, settings=len(texts), around=peak)
+    return {
+        "source": history.source,
+        "device": history.device,
+        "operations": len(history.operations),
+        "allocations": history.allocations,
+        "streams": len({context.stream for context in history.contexts}),
+        "settings": history.settings_text,
+        "settings_note": settings_note,
+        "estimate": history.estimate or None,
+        "start": {
+            "blocks": len(history.start_requests),
+            "reserved": history.start_reserved,
+            "unknown": history.start_unknown or None,
+        },
+        "agreement": agreement,
+        "peak": _peak(timeline),
+        "timeline": [asdict(point) for point in timeline.points],
+        "largest": [asdict(one) for one in largest_alive(history, sizes, peak)],
+        "settings_tried": [_tried(work, rules, text, question) for text in texts],
+        "ooms": [_oom(history, rules, index, texts, question) for index in range(len(history.ooms))][
+            :_MOST_OOMS
+        ],
+    }
+
+
+_MOST_OOMS: Final = 3
+"""Failures that are explained; a program that catches hundreds fails for the same reason."""
+
+
+def _recorded_settings(history: History, torch: Version) -> tuple[Settings, str | None]:
+    if not history.settings_text:
+        return Settings(), None
+    try:
+        return parse_settings(history.settings_text, torch), None
+    except InputError as error:
+        return Settings(), f"the recorded settings were not understood: {error.message}"
+
+
+def _compare(
+    history: History, rules: Rules, settings: Settings
+) -> tuple[dict[int, int], dict[str, Any]]:
+    """What blocks really took, and how often the model decided as the recorded allocator did."""
+    sizes = {one.block: one.size for segment in history.start for one in segment.blocks}
+    if history.start_unknown or settings.backend != "native":
+        return sizes, {"compared": False, "reason": history.start_unknown or settings.backend}
+    found = replay(history, rules, settings)
+    sizes.update(zip(found.blocks, found.sizes, strict=True))
+    if not history.decisions.placed:
+        return sizes, {"compared": False, "reason": "the file holds no decisions of an allocator"}
+    result = score(history, found)
+    return sizes, {
+        "compared": True,
+        "allocations": result.allocations,
+        "decisions_right": result.decisions_right,
+        "placements_right": result.placements_right,
+        "peak_reserved": found.peak_reserved,
+    }
+
+
+def _peak(timeline: Timeline) -> dict[str, Any]:
+    return {
+        **asdict(timeline.peak),
+        "fragmentation": round(timeline.fragmentation, 4),
+        "peak_reserved": timeline.peak_reserved,
+    }
+
+
+def _texts(history: History, question: Question) -> list[str]:
+    """The recorded settings first, then what the user asked about, then the candidates."""
+    texts: list[str] = []
+    for text in (history.settings_text or "", *question.settings, *CANDIDATES):
+        if text in texts:
+            continue
+        try:
+            if parse_settings(text, question.torch).backend == "native":
+                texts.append(text)
+        except InputError:
+            continue
+    return texts
+
+
+def _tried(work: Workload, rules: Rules, text: str, question: Question) -> dict[str, Any]:
+    settings = parse_settings(text, question.torch)
+    found = need(work, rules, settings)
+    answer: dict[str, Any] = {
+        "settings": text,
+        "peak_reserved": found.peak_reserved,
+        "smallest": found.smallest,
+        "smallest_card": found.smallest + question.outside,
+        "retries": found.retries,
+        "validated": found.validation.validated,
+        "reason": found.validation.reason,
+    }
+    if question.card is not None:
+        answer["on_card"] = asdict(
+            run_on(work, rules, settings, max(question.card - question.outside, 0))
+        )
+    return answer
+
+
+def _oom(
+    history: History, rules: Rules, index: int, texts: Sequence[str], question: Question
+) -> dict[str, Any]:
+    """Would a setting have served the allocation that failed, with the memory there was?"""
+    oom = history.ooms[index]
+    capacity = oom_capacity(history, oom)
+    work = oom_workload(history, oom)
+    tried = []
+    for text in texts:
+        settings = parse_settings(text, question.torch)
+        outcome = run_on(work, rules, settings, capacity)
+        validation = validation_of(
+            settings, rules, work.contexts, retries=outcome.retries, caveats=work.caveats
+        )
+        tried.append(
+            {"settings": text, "avoided": outcome.finished, "retries": outcome.retries}
+            | asdict(validation)
+        )
+    return {
+        "operation": oom.operation,
+        "requested": oom.requested,
+        "device_free": oom.device_free,
+        "capacity": capacity,
+        "tried": tried,
+    }
