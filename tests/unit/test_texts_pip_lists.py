@@ -152,6 +152,24 @@ def test_too_many_packages_are_refused() -> None:
         parse_text("".join(f"p{n}==1\n" for n in range(20_002)))
 
 
+def test_millions_of_lines_are_refused() -> None:
+    for text in ("certifi==1\n" * 1_000_001, "certifi==1\n" * 50_000):
+        with pytest.raises(InputError, match="too many"):
+            parse_text(text)
+
+
+def test_one_endless_continued_line_is_no_trouble() -> None:
+    start = time.perf_counter()
+    with pytest.raises(InputError):
+        parse_text(("certifi==1 --hash=sha256:" + "0" * 64 + " \\\n") * 20_000)
+    assert time.perf_counter() - start < 5
+
+
+def test_kind_shows_in_the_ends_of_a_large_text() -> None:
+    assert detect(FREEZE + "x==1\n" * 100_000) is Kind.FREEZE
+    assert detect("log line\n" * 100_000) is None
+
+
 def test_text_in_utf16_and_with_other_bytes() -> None:
     assert parse_text(decode(codecs.BOM_UTF16_LE + FREEZE.encode("utf-16-le"))) == parse_text(
         FREEZE

@@ -16,7 +16,7 @@ from envlock.errors import InputError
 from envlock.lock.observation import Observation
 from envlock.lock.strict import first_fault, parse_json
 from envlock.targets.texts import collect_env, conda, lock_files, pip_lists, report
-from envlock.targets.texts.clean import clean, decode, lines_of
+from envlock.targets.texts.clean import clean, decode, ends_of, lines_of
 from envlock.targets.texts.tree import Tree
 
 __all__ = ["Kind", "decode", "detect", "parse_text"]
@@ -67,16 +67,17 @@ def parse_text(text: str) -> Observation:
 
 
 def _detect(text: str) -> Kind | None:
-    lock = lock_files.kind_of(text)
+    ends = ends_of(text)
+    lock = lock_files.kind_of(ends)
     if lock is not None:
         return Kind(lock)
-    if text.lstrip()[:1] == "[" and text.rstrip()[-1:] == "]":
+    if ends.lstrip()[:1] == "[" and ends.rstrip()[-1:] == "]":
         tree = _json_or_none(text)
         if conda.is_json(tree):
             return Kind.CONDA_JSON
         if pip_lists.is_json(tree):
             return Kind.PIP_JSON
-    lines = text.split("\n")
+    lines = ends.split("\n")
     for kind, test in (
         (Kind.REPORT, report.is_report),
         (Kind.CONDA_LIST, conda.is_columns),
@@ -87,7 +88,7 @@ def _detect(text: str) -> Kind | None:
     ):
         if test(lines):
             return kind
-    return Kind.REPORT if report.is_started(text) else None
+    return Kind.REPORT if report.is_started(ends) else None
 
 
 def _lines(read: Callable[[Sequence[str]], Tree], kind: Kind) -> Callable[[str], Tree]:

@@ -12,6 +12,10 @@ MAX_REPORT = 1 << 20
 MAX_LINE = 16 << 10
 """The longest real lines are the CPU flags, about 3 kB."""
 
+MAX_LINES = 1_000_000
+"""A requirements file of 20,000 packages with 50 hashes each."""
+_HEAD, _TAIL = 1 << 18, 1 << 16
+
 _COLOUR = re.compile(r"\x1b\[[0-9;]{0,32}[A-Za-z]")
 _SPACES = str.maketrans(
     dict.fromkeys("\u00a0\u2007\u202f\u3000\t", " ") | {"\u200b": None, "\ufeff": None}
@@ -45,6 +49,8 @@ def clean(text: str) -> str:
 
 def lines_of(text: str, what: str) -> list[str]:
     """The lines, none of them longer than any real one."""
+    if text.count("\n") > MAX_LINES:
+        raise InputError(f"{what}: too many lines (at most {MAX_LINES})")
     lines = text.split("\n")
     for number, line in enumerate(lines, 1):
         if len(line) > MAX_LINE:
@@ -52,3 +58,10 @@ def lines_of(text: str, what: str) -> list[str]:
                 f"{what}: line {number} is too long ({len(line)} characters; at most {MAX_LINE})"
             )
     return lines
+
+
+def ends_of(text: str) -> str:
+    """Enough of a text to tell what it is: every kind shows it near its beginning or end."""
+    if len(text) <= _HEAD + _TAIL:
+        return text
+    return text[:_HEAD].rpartition("\n")[0] + "\n" + text[-_TAIL:].partition("\n")[2]

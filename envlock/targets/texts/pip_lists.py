@@ -15,7 +15,7 @@ from envlock.lock.strict import shown
 from envlock.redact import redact
 from envlock.targets.texts import torch_facts
 from envlock.targets.texts.choices import Choices, holds
-from envlock.targets.texts.tree import ABSENT, Packages, Tree, unknown
+from envlock.targets.texts.tree import ABSENT, MAX_PACKAGES, Packages, Tree, unknown
 
 FREEZE, LIST, REQUIREMENTS = "pip freeze", "pip list", "requirements file"
 
@@ -61,6 +61,8 @@ def _is_one(line: str) -> bool:
 def read_requirements(lines: Sequence[str]) -> Tree:
     """What pins one version; the rest (ranges, constraints) says nothing about an environment."""
     logical = list(_logical(lines))
+    if len(logical) > 2 * MAX_PACKAGES:
+        raise InputError(f"{REQUIREMENTS}: too many packages (at most {MAX_PACKAGES})")
     hashed = [line for line in logical if _HASH.search(line)]
     where = REQUIREMENTS if hashed or not _all_pinned(logical) else FREEZE
     packages, choices = Packages(where), Choices()
@@ -95,17 +97,16 @@ def _all_pinned(lines: Sequence[str]) -> bool:
 
 def _logical(lines: Sequence[str]) -> Iterator[str]:
     """Lines without comments, continued ones joined, as pip reads requirements files."""
-    held = ""
-    for raw in lines:
-        line = held + _COMMENT.sub("", raw.strip())
+    held: list[str] = []
+    for raw in [*lines, ""]:
+        line = _COMMENT.sub("", raw.strip()).strip()
         if line.endswith("\\"):
-            held = line[:-1].rstrip() + " "
+            held.append(line[:-1].rstrip())
             continue
-        held = ""
-        if line.strip():
-            yield line.strip()
-    if held.strip():
-        yield held.strip()
+        whole = " ".join([*held, line]).strip()
+        held.clear()
+        if whole:
+            yield whole
 
 
 def _add_requirement(packages: Packages, choices: Choices, line: str) -> None:
