@@ -27,7 +27,7 @@ _SXM = re.compile(r"sxm|h100 80gb hbm3|h200|\bh20\b|\bb[23]00\b", re.IGNORECASE)
 """Products that hang on NVSwitch when eight of them stand in one machine."""
 
 
-def _too_old(env: Env, cuda: str) -> tuple[str, str] | None:
+def too_old(env: Env, cuda: str) -> tuple[str, str] | None:
     """(path, value) of the driver fact that shows it cannot run programs built for ``cuda``.
 
     None: it can. From CUDA 11 on any driver of the same CUDA major does, before each minor release
@@ -47,7 +47,7 @@ def _too_old(env: Env, cuda: str) -> tuple[str, str] | None:
     raise UndecidedError("driver.version", "the text is no version")
 
 
-def _floor_text(floor: DriverFloor | None, cuda: str) -> str:
+def floor_text(floor: DriverFloor | None, cuda: str) -> str:
     if floor is None:
         return f"CUDA {cuda} needs a driver of its own major release"
     if floor.by_minor_compat:
@@ -85,7 +85,7 @@ def below_floor(env: Env) -> Iterator[Fault]:
     container uses the host's driver.
     """
     cuda = reading.need_torch_cuda(env)
-    short = _too_old(env, cuda.value)
+    short = too_old(env, cuda.value)
     if short is None or _compat_helps(env, cuda.value):
         return
     floor = driver_floor(cuda.value)
@@ -95,44 +95,12 @@ def below_floor(env: Env) -> Iterator[Fault]:
         subject=path,
         message=(
             f"The {name} is {value}, too old for torch's CUDA {cuda.value}: "
-            f"{_floor_text(floor, cuda.value)}. torch will not see the GPU."
+            f"{floor_text(floor, cuda.value)}. torch will not see the GPU."
         ),
         hint=_older_build_hint(env, floor),
         evidence=(cuda.path, "torch.version", "driver.version", "driver.cuda"),
         sources=floor.source if floor else (),
         explains=("torch.cuda_available", "driver.cuda", "driver.version"),
-    )
-
-
-@check("EL402", Severity.ERROR)
-def image_needs_newer(env: Env) -> Iterator[Fault]:
-    """The CUDA release of this image needs a newer driver than the host has.
-
-    A container brings its CUDA libraries and uses the host's driver. Within one CUDA major that
-    works with any driver of the major; across majors it does not.
-
-    To do: update the host's driver, or build the image on an older CUDA base.
-    """
-    env.need("system.container")
-    image = env.need("toolkit.system_cuda")
-    if reading.torch_cuda(env) is not None:
-        raise DoesNotApplyError("torch brings its own CUDA libraries")
-    short = _too_old(env, image)
-    if short is None:
-        return
-    floor = driver_floor(image)
-    yield Fault(
-        subject=short[0],
-        message=(
-            f"The image has CUDA {image}, the host's driver has {short[1]} ({short[0]}): "
-            f"{_floor_text(floor, image)}."
-        ),
-        hint="update the host's driver"
-        + (f" to {floor.driver} or newer" if floor else "")
-        + ", or take an image of an older CUDA",
-        evidence=("toolkit.system_cuda", "driver.version", "driver.cuda", "system.container"),
-        sources=floor.source if floor else (),
-        explains=("torch.cuda_available",),
     )
 
 
@@ -264,70 +232,6 @@ def fabric_manager(env: Env) -> Iterator[Fault]:
         )
 
 
-def _condition_holds(condition: str, env: Env) -> bool | None:
-    found = re.fullmatch(r"(cuda|driver)(>=|<=|>|<|=)(\d[\d.]{0,20})", condition)
-    if found is None:
-        return None  # brand, arch: not decided here
-    have = env.peek("driver.cuda" if found.group(1) == "cuda" else "driver.version")
-    value, wanted = versions.numbers(have) if have else None, versions.numbers(found.group(3))
-    if value is None or wanted is None:
-        return None
-    value = value[: len(wanted)]
-    return {
-        ">=": value >= wanted,
-        "<=": value <= wanted,
-        ">": value > wanted,
-        "<": value < wanted,
-        "=": value == wanted,
-    }[found.group(2)]
-
-
-@check("EL408", Severity.ERROR)
-def image_requirement(env: Env) -> Iterator[Fault]:
-    """The image demands a newer driver than this host has (NVIDIA_REQUIRE_CUDA).
-
-    The container runtime reads the variable and refuses to start the container: "unsatisfied
-    condition: cuda>=...". Alternatives in it are separated by blanks, conditions that must hold
-    together by commas.
-
-    To do: update the host's driver, or take an image of an older CUDA. NVIDIA_DISABLE_REQUIRE=1
-    skips the check at your own risk.
-    """
-    text = env.need("env.NVIDIA_REQUIRE_CUDA")
-    groups = [[_condition_holds(c, env) for c in group.split(",")] for group in text.split()]
-    if not groups or any(False not in group for group in groups):
-        if groups and all(None in group for group in groups):
-            raise UndecidedError("driver.cuda", "not recorded")
-        return
-    yield Fault(
-        subject="env.NVIDIA_REQUIRE_CUDA",
-        message=f"The image requires {text.split()[0]}; this host's driver does not meet it.",
-        hint="update the host's driver, or take an image of an older CUDA",
-        evidence=("driver.version", "driver.cuda"),
-    )
-
-
-@check("EL409", Severity.ERROR)
-def container_toolkit(env: Env) -> Iterator[Fault]:
-    """A container engine is here, but the NVIDIA container toolkit is not.
-
-    `docker run --gpus all` stops with 'could not select device driver "" with capabilities'.
-
-    To do: install nvidia-container-toolkit, run `nvidia-ctk runtime configure --runtime=docker`
-    and restart the engine.
-    """
-    if env.known("system.container_toolkit") is not None:
-        return
-    if env.lacks("driver") or env.lacks("driver.version") or env.find("gpus") == []:
-        raise DoesNotApplyError("no NVIDIA driver or GPU on this host")
-    yield Fault(
-        subject="system.container_toolkit",
-        message="The NVIDIA container toolkit is not installed: containers get no GPU.",
-        hint="install nvidia-container-toolkit; nvidia-ctk runtime configure --runtime=docker",
-        evidence=("driver.version",),
-    )
-
-
 @check("EL410", Severity.ERROR)
 def wsl_driver_path(env: Env) -> Iterator[Fault]:
     """Under WSL the driver's libraries are hidden, or not found.
@@ -381,7 +285,7 @@ def reference_build_needs_newer(pair: Pair) -> Iterator[Fault]:
         raise DoesNotApplyError("torch.cuda")
     if not (pair.right.peek("driver.version") or pair.right.peek("driver.cuda")):
         raise DoesNotApplyError("driver.version")
-    short = _too_old(pair.right, cuda.value)
+    short = too_old(pair.right, cuda.value)
     if short is None or _compat_helps(pair.right, cuda.value):
         return
     floor = driver_floor(cuda.value)
@@ -389,7 +293,7 @@ def reference_build_needs_newer(pair: Pair) -> Iterator[Fault]:
         subject=short[0],
         message=(
             f"{REFERENCE.capitalize()}'s torch is built for CUDA {cuda.value}, and "
-            f"{HERE} has {short[0]} {short[1]}: {_floor_text(floor, cuda.value)}. "
+            f"{HERE} has {short[0]} {short[1]}: {floor_text(floor, cuda.value)}. "
             "The same build would not run here."
         ),
         hint=_older_build_hint(pair.right, floor),

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from envlock.findings import Severity
 from envlock.rules import (
     companions,
+    containers,
     cuda_libraries,
     devices,
     driver,
@@ -26,6 +27,7 @@ from envlock.rules import (
     system,
     toolkit,
     torch_build,
+    torch_state,
     variables,
 )
 from envlock.rules.base import Rule
@@ -37,19 +39,19 @@ RULES: tuple[Rule, ...] = (
     driver.nvml_fails,
     driver.fabric_manager,
     system.device_denied,
-    driver.container_toolkit,
+    containers.container_toolkit,
     driver.wsl_driver_path,
     # Another torch than anyone thinks.
     interpreter.torch_from_elsewhere,
     interpreter.too_few_bits,
     lock_state.no_such_build,
     interpreter.no_wheel_for_python,
-    torch_build.cpu_only,
+    torch_state.cpu_only,
     # torch against the machine.
     driver.forward_compat,
     driver.below_floor,
-    driver.image_needs_newer,
-    driver.image_requirement,
+    containers.image_needs_newer,
+    containers.image_requirement,
     gpu.no_kernels,
     devices.no_such_device,
     # The files behind the versions.
@@ -96,8 +98,8 @@ RULES: tuple[Rule, ...] = (
     companions.triton_differs,
     system.soname_other,
     # Symptoms: they lead only where no cause was found.
-    torch_build.not_importable,
-    torch_build.sees_no_gpu,
+    torch_state.not_importable,
+    torch_state.sees_no_gpu,
     # Works, but otherwise.
     gpu.tf32_step,
     variables.tf32_differs,

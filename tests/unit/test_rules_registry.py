@@ -13,6 +13,7 @@ from envlock.rules.registry import RULES, all_codes, manual
 
 FAMILIES = {
     "companions": "2",
+    "containers": "4",
     "cuda_libraries": "3",
     "devices": "7",
     "driver": "4",
@@ -24,6 +25,7 @@ FAMILIES = {
     "system": "6",
     "toolkit": "3",
     "torch_build": "2",
+    "torch_state": "2",
     "variables": "7",
 }
 BY_CODE = {rule.code: rule for rule in RULES}
