@@ -222,6 +222,18 @@ def test_requirements_with_ranges_are_not() -> None:
     assert is_unknown(seen, "torch")
 
 
+@pytest.mark.parametrize("open_pin", ["numpy==1.26.*", "numpy==1.26.4,!=1.26.3", "numpy[x]==1.*"])
+def test_open_pins_are_no_versions(open_pin: str) -> None:
+    seen = parse_text(f"certifi==2024.2.2\n{open_pin}\n")
+    assert seen.exhaustive == []
+    assert is_unknown(seen, "packages.numpy")
+
+
+def test_address_of_an_index_is_not_recorded() -> None:
+    seen = parse_text("-i http://10.1.2.3:8080/simple\ncertifi==2024.2.2\n")
+    assert seen.find("indexes.hosts") == ["ip-address"]
+
+
 # --- list ---------------------------------------------------------------------------------------
 
 COLUMNS = """\

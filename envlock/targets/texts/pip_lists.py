@@ -26,6 +26,8 @@ _AT = re.compile(
     r"(?P<name>[A-Za-z0-9][A-Za-z0-9._-]*)(?:\[[A-Za-z0-9._, -]*\])? +@ +(?P<url>[^ ]+)"
 )
 _LOOSE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*(?:\[[A-Za-z0-9._, -]*\])? *(?:[<>~!]=?|;|$)")
+_OPEN = re.compile(r"[A-Za-z0-9._-]+(?:\[[^\]]*\])? *== *[0-9A-Za-z.!+]+(?:\.\*| *,)")
+"""``==2.3.*`` and ``==2.3,!=...`` look pinned and are not."""
 _EDITABLE = re.compile(r"(?:-e|--editable)[ =](?P<what>.+)$")
 _OPTION = re.compile(
     r"(?P<name>-i|--index-url|--extra-index-url|-f|--find-links|--[a-z][a-z-]+|-[cr])(?:[ =]|$)(?P<value>.*)$"
@@ -77,6 +79,8 @@ def read_requirements(lines: Sequence[str]) -> Tree:
             links = links or option["name"] in {"-f", "--find-links"}
             if option["name"] in {"-i", "--index-url", "--extra-index-url"} and host:
                 hosts.add(host)
+        elif _OPEN.match(line):
+            loose = True
         elif _PINNED.match(line) or _AT.match(line):
             _add_requirement(packages, choices, line)
         else:
@@ -160,9 +164,11 @@ def _from_url(url: str) -> tuple[str | Tree, Tree]:
 
 def _host(url: str) -> str | None:
     try:
-        return urlsplit(url.strip()).hostname
+        host = urlsplit(url.strip()).hostname
     except ValueError:
         return None
+    # As the probe does: an address says where somebody's network is.
+    return "ip-address" if host and re.fullmatch(r"[0-9.]+|.*:.*", host) else host
 
 
 def _finish(packages: Packages, hosts: set[str], *, links: bool, complete: bool) -> Tree:
@@ -212,7 +218,7 @@ def read_columns(lines: Sequence[str]) -> Tree:
             header = parts
         elif not parts:
             break
-        elif len(parts) >= 2 and parts[1][:1].isdecimal():
+        elif len(parts) >= 2 and any(digit in parts[1] for digit in "0123456789"):
             installer = {"installer": parts[-1]} if header[-1:] == ["Installer"] else {}
             packages.add(parts[0], parts[1], **installer)
     # --outdated prints the columns Latest and Type: a selection.
