@@ -79,7 +79,9 @@ def prediction(history: History) -> dict[str, Any]:
 def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.allocator", description=__doc__)
     parser.add_argument("directory", type=Path, help="holds alloc-trace/1 files, *.json.gz")
-    parser.add_argument("--predict", type=Path, metavar="FILE", help="write the model's own answers")
+    parser.add_argument(
+        "--predict", type=Path, metavar="FILE", help="write the model's own answers"
+    )
     chosen = parser.parse_args(arguments)
     try:
         recordings = [read_recording(path) for path in sorted(chosen.directory.glob("*.json.gz"))]

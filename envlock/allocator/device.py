@@ -20,7 +20,6 @@ _UNLIMITED = 1 << 44
 """Stands in for the size of a card that was not named, where a size is needed (16 TiB)."""
 
 
-
 def _pages(size: int) -> int:
     return -(-size // PAGE) * PAGE
 

@@ -203,8 +203,8 @@ class CardEvents:
 def _check(address: object, size: object, stream: object) -> None:
     if (
         not (type(address) is type(size) is type(stream) is int)
-        or not 0 <= address < _MOST  # type: ignore[operator]
-        or not 0 <= size < _MOST_SIZE  # type: ignore[operator]
-        or not 0 <= stream < _MOST  # type: ignore[operator]
+        or not 0 <= address < _MOST
+        or not 0 <= size < _MOST_SIZE
+        or not 0 <= stream < _MOST
     ):
         raise ValueError("a number is missing or out of range")

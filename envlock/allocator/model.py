@@ -336,8 +336,7 @@ class Allocator:
 
     def _count(self, base: int, change: int) -> None:
         self.reserved += change
-        if self.reserved > self.peak_reserved:
-            self.peak_reserved = self.reserved
+        self.peak_reserved = max(self.peak_reserved, self.reserved)
         if self.journal is not None:
             self.journal.append((self._growing, base, change))
 
@@ -408,7 +407,9 @@ class Allocator:
         share = self.settings.address_space or self.rules.address_space
         found = {}
         for pools in self._pools:
-            for pool, page in zip(pools, (self.rules.small_segment, self._large_segment), strict=True):
+            for pool, page in zip(
+                pools, (self.rules.small_segment, self._large_segment), strict=True
+            ):
                 ranges = AddressRanges(self._edges, pool, self.device, self._count)
                 ranges.set_sizes(page=page, length=int(share * self.device.total))
                 found[id(pool)] = ranges

@@ -70,7 +70,8 @@ def replay(
     )
     allocator = Allocator(rules, settings or Settings(), device, history.contexts)
     allocator.restore(start)
-    allocator.journal = journal = []
+    journal: list[Change] = []
+    allocator.journal = journal
     placed: list[Placed] = []
     began = perf_counter()
     allocator.run(history.operations, placed)
@@ -99,9 +100,7 @@ def score(history: History, found: Replay) -> Score:
         decisions += grown == recorded.grown.get(block, (0, 0))[1]
         place = recorded.placed.get(block)
         places += place is not None and 0 <= begin - place < AddressBook.SHIFTS
-    return Score(
-        allocations=len(found.blocks), decisions_right=decisions, placements_right=places
-    )
+    return Score(allocations=len(found.blocks), decisions_right=decisions, placements_right=places)
 
 
 def _addresses(history: History, book: AddressBook) -> dict[int, int]:

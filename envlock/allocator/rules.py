@@ -121,9 +121,7 @@ def rules_for(torch: Version) -> Rules:
     if torch < Version("2.12.dev0"):
         rules = replace(rules, ties=Ties.ADDRESS)
     if torch < Version("2.10.dev0"):
-        rules = replace(
-            rules, rest_keeps_last=False, full_fraction_limits=True, least_option_mb=21
-        )
+        rules = replace(rules, rest_keeps_last=False, full_fraction_limits=True, least_option_mb=21)
     if torch < Version("2.5.dev0"):
         rules = replace(rules, oversize_release_fails=True)
     if torch < Version("2.4.dev0"):

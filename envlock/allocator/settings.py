@@ -115,7 +115,7 @@ class _Tokens:
     """The words of a setting: names, values, and the punctuation between them."""
 
     def __init__(self, text: str) -> None:
-        self._tokens = re.findall(r"[,:\[\]]|[^,:\[\]\s]+", text)
+        self._tokens: list[str] = re.findall(r"[,:\[\]]|[^,:\[\]\s]+", text)
         self._at = 0
 
     def values(self, torch: Version) -> dict[str, _Value]:

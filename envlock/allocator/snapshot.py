@@ -162,7 +162,9 @@ def _history(
     contexts = {context: index for index, context in enumerate(events.contexts)}
     held = [one for one in ended if one.address not in events.new_segments]
     held += [
-        _Segment(address, size, size <= _RULES.small_segment, stream, 0, expandable=False, active=())
+        _Segment(
+            address, size, size <= _RULES.small_segment, stream, 0, expandable=False, active=()
+        )
         for address, (size, stream) in events.start_segments.items()
     ]
     blocks = {

@@ -86,9 +86,9 @@ def _study_card(history: History, question: Question) -> dict[str, Any]:
         "timeline": [asdict(point) for point in timeline.points],
         "largest": [asdict(one) for one in largest_alive(history, sizes, peak)],
         "settings_tried": [_tried(work, rules, text, question) for text in texts],
-        "ooms": [_oom(history, rules, index, texts, question) for index in range(len(history.ooms))][
-            :_MOST_OOMS
-        ],
+        "ooms": [
+            _oom(history, rules, index, texts, question) for index in range(len(history.ooms))
+        ][:_MOST_OOMS],
     }
 
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from typing import Final
 
 from envlock.allocator.history import History
@@ -56,18 +57,35 @@ def trace_memory(history: History, sizes: Mapping[int, int]) -> Timeline:
 
     Reserved bytes are the recorded ones.
     """
-    requested = sum(one.requested for one in history.start_requests)
-    allocated = sum(sizes.get(one.block, one.requested) for one in history.start_requests)
-    reserved = history.start_reserved
-    asked = {one.block: one.requested for one in history.start_requests}
-    grown, released = history.decisions.grown, history.decisions.released
     length = len(history.operations)
     stretch = max(1, -(-length // BUCKETS))
     points = []
-    most = (requested, allocated, reserved)
-    peak = (0, *most)
-    peak_reserved = reserved
-    high_requested, high_allocated, high_reserved = most
+    levels = _levels(history, sizes)
+    before = next(levels)
+    peak = (0, before)
+    for first in range(0, length, stretch):
+        rows = [before, *islice(levels, stretch)]
+        requested, allocated, reserved = (max(column) for column in zip(*rows, strict=True))
+        points.append(_point(history, first, (requested, allocated, reserved)))
+        if allocated > peak[1][1]:
+            at = next(index for index, row in enumerate(rows) if row[1] == allocated)
+            peak = (first + at - 1, rows[at])
+        before = rows[-1]
+    return Timeline(
+        points=tuple(points),
+        peak=_point(history, *peak),
+        peak_reserved=max([history.start_reserved, *(point.reserved for point in points)]),
+    )
+
+
+def _levels(history: History, sizes: Mapping[int, int]) -> Iterator[tuple[int, int, int]]:
+    """Bytes (requested, allocated, reserved) at the start and after each operation."""
+    asked = {one.block: one.requested for one in history.start_requests}
+    requested = sum(asked.values())
+    allocated = sum(sizes.get(block, size) for block, size in asked.items())
+    reserved = history.start_reserved
+    grown, released = history.decisions.grown, history.decisions.released
+    yield requested, allocated, reserved
     for index, (block, code) in enumerate(history.operations):
         if code > 0:
             asked[block] = code
@@ -75,44 +93,23 @@ def trace_memory(history: History, sizes: Mapping[int, int]) -> Timeline:
             allocated += sizes.get(block, code)
             if block in grown:
                 reserved += grown[block][1]
-            if requested > high_requested:
-                high_requested = requested
-            if reserved > high_reserved:
-                high_reserved = reserved
-            if allocated > high_allocated:
-                high_allocated = allocated
-                if allocated > peak[2]:
-                    peak = (index, requested, allocated, reserved)
         elif code in (FREE, RETIRE):
             size = asked.pop(block, 0)
             requested -= size
             allocated -= sizes.get(block, size)
         elif index in released:
             reserved -= sum(size for _, size in released[index])
-        if (index + 1) % stretch == 0 or index + 1 == length:
-            first = index // stretch * stretch
-            points.append(
-                Point(
-                    operation=first,
-                    time_us=_since_start(history, first),
-                    requested=high_requested,
-                    allocated=high_allocated,
-                    reserved=high_reserved,
-                )
-            )
-            peak_reserved = max(peak_reserved, high_reserved)
-            high_requested, high_allocated, high_reserved = requested, allocated, reserved
-    at, *values = peak
-    return Timeline(
-        points=tuple(points),
-        peak=Point(
-            operation=at,
-            time_us=_since_start(history, at),
-            requested=values[0],
-            allocated=values[1],
-            reserved=values[2],
-        ),
-        peak_reserved=peak_reserved,
+        yield requested, allocated, reserved
+
+
+def _point(history: History, operation: int, level: tuple[int, int, int]) -> Point:
+    requested, allocated, reserved = level
+    return Point(
+        operation=operation,
+        time_us=_since_start(history, operation),
+        requested=requested,
+        allocated=allocated,
+        reserved=reserved,
     )
 
 

@@ -51,9 +51,7 @@ def validation_of(
     return Validation(validated=True, reason=RECORDED)
 
 
-def _only_compiled(
-    settings: Settings, contexts: tuple[Context, ...], retries: int
-) -> list[str]:
+def _only_compiled(settings: Settings, contexts: tuple[Context, ...], retries: int) -> list[str]:
     found = []
     if settings.max_split is not None:
         found.append("max_split_size_mb")

@@ -15,7 +15,6 @@ from envlock.allocator.device import PAGE, Device
 from envlock.allocator.history import History, RecordedOom
 from envlock.allocator.model import (
     CONTEXT,
-    EMPTY_CACHE,
     FREE,
     RETIRE,
     Allocator,
@@ -28,7 +27,7 @@ from envlock.allocator.rules import Rules
 from envlock.allocator.settings import Settings
 from envlock.allocator.validation import Validation, validation_of
 
-MOST_OPERATIONS: Final = 500_000
+MOST_OPERATIONS: Final = 300_000
 """All runs for one card together; a longer history is asked about the part around its peak."""
 _RUNS: Final = 12
 """That many runs one setting takes at most: the bisection and the run without a limit."""
@@ -83,11 +82,11 @@ def workload(history: History, *, settings: int, around: int) -> Workload:
             "they came to be placed is not recorded"
         )
     retries = history.decisions.retries
-    operations = [
-        operation
-        for index, operation in enumerate(history.operations)
-        if index not in retries
-    ] if retries else history.operations
+    operations = (
+        [operation for index, operation in enumerate(history.operations) if index not in retries]
+        if retries
+        else history.operations
+    )
     around -= sum(index < around for index in retries)
     most = max(MOST_OPERATIONS // (settings * _RUNS), 10_000)
     begin = max(0, min(around - most * 3 // 4, len(operations) - most))
@@ -154,9 +153,7 @@ def run_on(work: Workload, rules: Rules, settings: Settings, capacity: int | Non
             retries=allocator.retries,
             failed_after=len(work.operations) - length_hint(operations) - 1,
         )
-    return Outcome(
-        finished=True, peak_reserved=allocator.peak_reserved, retries=allocator.retries
-    )
+    return Outcome(finished=True, peak_reserved=allocator.peak_reserved, retries=allocator.retries)
 
 
 def need(work: Workload, rules: Rules, settings: Settings) -> Need:
