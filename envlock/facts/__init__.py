@@ -12,6 +12,7 @@ from envlock.facts.builds import (
     wheel_command,
 )
 from envlock.facts.changes import Change, changes_between, changes_of
+from envlock.facts.companions import Companion, Floor, companion, extension_floors
 from envlock.facts.cuda import (
     CudaRelease,
     DriverFloor,
@@ -27,20 +28,24 @@ from envlock.facts.variables import Variable, variable, variables
 __all__ = [
     "INDEX",
     "Change",
+    "Companion",
     "CudaRelease",
     "DriverFloor",
     "ErrorMessage",
+    "Floor",
     "GpuArch",
     "TorchBuild",
     "Variable",
     "Variant",
     "changes_between",
     "changes_of",
+    "companion",
     "cuda_of_driver",
     "cuda_releases",
     "driver_floor",
     "error_messages",
     "explain_error",
+    "extension_floors",
     "fit",
     "gpu_arch",
     "gpu_arch_of_name",

@@ -19,7 +19,14 @@ from typing import Any, Literal
 FOLDER = Path(__file__).resolve().parent
 
 Table = Literal[
-    "behaviour_changes", "cuda_driver", "env_vars", "errors", "gpu_arch", "torch_builds"
+    "behaviour_changes",
+    "companions",
+    "cuda_driver",
+    "env_vars",
+    "errors",
+    "extensions",
+    "gpu_arch",
+    "torch_builds",
 ]
 Confidence = Literal["confirmed", "secondary", "unconfirmed"]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from envlock.facts import torch_build, versions
+from envlock.facts import extension_floors, torch_build, versions
 from envlock.findings import Severity
 from envlock.lock.observation import Absent, Unknown
 from envlock.rules import reading
@@ -46,9 +46,10 @@ def _glibc_needs(env: Env) -> dict[int, list[tuple[str, str]]]:
         minors = [m for tag in tags if (m := _tag_glibc(tag)) is not None]
         if minors:
             needs.setdefault(min(minors), []).append((name, f"packages.{name}.tags"))
-        floor = _EXTENSION_GLIBC.get(name)
-        if floor is not None:
-            needs.setdefault(floor, []).append((name, f"packages.{name}"))
+        for floor in extension_floors(name, env.package(name)):
+            minor = versions.minor_of(floor.minimum) if floor.needs == "glibc" else None
+            if minor is not None:
+                needs.setdefault(minor[1], []).append((name, f"packages.{name}"))
     version = reading.torch_version(env)
     build = torch_build(version.value) if version else None
     minor = versions.minor_of(build.min_glibc) if build else None
@@ -62,13 +63,6 @@ def newest_glibc_needed(env: Env) -> tuple[int, list[str]] | None:
     needs = _glibc_needs(env)
     newest = max(needs, default=None)
     return None if newest is None else (newest, sorted(name for name, _ in needs[newest]))
-
-
-_EXTENSION_GLIBC = {"vllm": 31}
-"""Distributions whose Linux wheels need a newer glibc than their tag says.
-
-vllm: built on Ubuntu 20.04 (glibc 2.31) since 0.5.3, on 22.04 before (vllm-project/vllm#6517).
-"""
 
 
 @check("EL601", Severity.ERROR)

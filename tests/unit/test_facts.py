@@ -265,6 +265,36 @@ def test_what_runs_on_what(capability: str, arches: list[str], fit: str | None) 
     assert facts.fit(capability, arches) == fit
 
 
+@pytest.mark.parametrize(
+    ("name", "torch", "minor"),
+    [
+        ("torchvision", "2.3.1+cu121", "0.18"),
+        ("torchvision", "1.13.1", "0.14"),
+        ("torchaudio", "1.13.0", "0.13"),
+        ("torchaudio", "2.12.0", None),  # any release from 2.11 on
+        ("torchvision", "2.99.0", None),
+        ("torchvision", "2.4.0.dev20240501", None),
+    ],
+)
+def test_companions(name: Any, torch: str, minor: str | None) -> None:
+    found = facts.companion(name, torch)
+    assert (found.minor if found else None) == minor
+
+
+def test_a_torchvision_goes_with_one_torch() -> None:
+    for name in ("torchvision", "torchaudio"):
+        minors = [row[name] for row in rows("companions") if row[name]]
+        assert len(set(minors)) == len(minors)
+
+
+def test_floors_hold_from_a_release_on_or_up_to_one() -> None:
+    assert [f.minimum for f in facts.extension_floors("flash-attn", "2.8.3")] == ["2.32"]
+    assert facts.extension_floors("flash-attn", "2.7.4") == ()
+    assert facts.extension_floors("flash-attn", None) == ()
+    assert [f.needs for f in facts.extension_floors("scipy", "1.12.0")] == ["numpy below"]
+    assert facts.extension_floors("scipy", "1.13.0") == ()
+
+
 def test_changes_are_the_same_in_both_directions() -> None:
     forth = facts.changes_between("torch", "2.3.0+cu121", "2.4.0+cu118")
     assert forth == facts.changes_between("torch", "2.4.0", "2.3.0")

@@ -16,6 +16,7 @@ FAMILIES = {
     "containers": "4",
     "cuda_libraries": "3",
     "devices": "7",
+    "domain_libraries": "2",
     "driver": "4",
     "gpu": "5",
     "installation": "1",

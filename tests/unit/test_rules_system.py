@@ -50,6 +50,11 @@ TRIPS: dict[str, tuple[Facts, str, Severity]] = {
         "EL601",
         Severity.ERROR,
     ),
+    "a prebuilt flash-attn on Ubuntu 20.04": (
+        {"packages": {"flash-attn": package("2.8.3")}, "system/glibc": "2.31"},
+        "EL601",
+        Severity.ERROR,
+    ),
     "the system's libstdc++ in a conda environment": (
         {
             "python/environment": "conda",
@@ -160,6 +165,10 @@ NEAR_MISSES: dict[str, tuple[Facts, str]] = {
             },
             "system/glibc": "2.17",
         },
+        "EL601",
+    ),
+    "an older flash-attn on Ubuntu 20.04": (
+        {"packages": {"flash-attn": package("2.5.8")}, "system/glibc": "2.31"},
         "EL601",
     ),
     "conda's own libstdc++": (

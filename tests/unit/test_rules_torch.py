@@ -89,6 +89,14 @@ TRIPS: dict[str, tuple[Facts, str]] = {
         },
         "EL222",
     ),
+    "torchvision of an older release, by the tables": (
+        {**torch("2.4.0+cu121", "12.1"), **packages(torchvision="0.18.1")},
+        "EL222",
+    ),
+    "torchaudio of a newer release, by the tables": (
+        {"torch/version": "2.1.2", **packages(torchaudio="2.2.0")},
+        "EL222",
+    ),
     "flash-attn for another torch": (
         {**torch("2.4.0+cu121", "12.1"), **packages(flash_attn="2.5.8+cu122torch2.3cxx11abifalse")},
         "EL223",
@@ -197,6 +205,18 @@ NEAR_MISSES: dict[str, tuple[Facts, str]] = {
             **packages(torchvision="0.8.0a0+a4736ea"),
         },
         "EL221",
+    ),
+    "another patch of the right torchvision": (
+        {"torch/version": "2.4.0", **packages(torchvision="0.19.1", torchaudio="2.4.1")},
+        "EL222",
+    ),
+    "the torchaudio that fits every later torch": (
+        {"torch/version": "2.13.0", **packages(torchaudio="2.11.1")},
+        "EL222",
+    ),
+    "development builds are in no table": (
+        {"torch/version": "2.5.0.dev20240820", **packages(torchvision="0.20.0.dev20240820")},
+        "EL222",
     ),
     "flash-attn for this torch": (
         {
