@@ -8,7 +8,8 @@ from operator import length_hint
 from typing import Any, Final, NamedTuple
 
 from envlock.allocator.history import RecordedOom
-from envlock.allocator.model import COMPLETE, CONTEXT, EMPTY_CACHE, FREE, RETIRE, Context, Operation
+from envlock.allocator.model import COMPLETE, CONTEXT, EMPTY_CACHE, FREE, RETIRE, Operation
+from envlock.allocator.segments import Context
 from envlock.errors import InputError
 
 _MOST: Final = 1 << 57

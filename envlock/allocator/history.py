@@ -11,7 +11,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from envlock.allocator.model import Context, Operation
+from envlock.allocator.model import Operation
+from envlock.allocator.segments import Context
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -9,8 +9,9 @@ from time import perf_counter
 
 from envlock.allocator.device import AddressBook, RecordedDevice
 from envlock.allocator.history import History
-from envlock.allocator.model import Allocator, Change, Placed, StartSegment
+from envlock.allocator.model import Allocator, Placed, StartSegment
 from envlock.allocator.rules import Rules
+from envlock.allocator.segments import Change
 from envlock.allocator.settings import Settings
 
 
@@ -71,7 +72,7 @@ def replay(
     allocator = Allocator(rules, settings or Settings(), device, history.contexts)
     allocator.restore(start)
     journal: list[Change] = []
-    allocator.journal = journal
+    allocator.segments.journal = journal
     placed: list[Placed] = []
     began = perf_counter()
     allocator.run(history.operations, placed)
@@ -86,8 +87,8 @@ def replay(
         begins=tuple(begin for begin, _, _ in placed),
         sizes=tuple(end - begin for begin, end, _ in placed),
         places=_places(blocks, placed, journal, [one.base for one in start]),
-        peak_reserved=allocator.peak_reserved,
-        final_reserved=allocator.reserved,
+        peak_reserved=allocator.segments.peak_reserved,
+        final_reserved=allocator.segments.reserved,
         seconds=seconds,
     )
 

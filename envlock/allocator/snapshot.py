@@ -23,8 +23,8 @@ from typing import IO, Any, Final
 
 from envlock.allocator.events import CardEvents, PrivateRange
 from envlock.allocator.history import Decisions, HeldBlock, HeldSegment, History, StartRequest
-from envlock.allocator.model import Context
 from envlock.allocator.rules import Rules
+from envlock.allocator.segments import Context
 from envlock.allocator.unpickle import load_plain
 from envlock.errors import InputError
 

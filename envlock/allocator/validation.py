@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-from envlock.allocator.model import Context
 from envlock.allocator.rules import Rules, Ties
+from envlock.allocator.segments import Context
 from envlock.allocator.settings import Settings
 
 RECORDED: Final = (

@@ -18,12 +18,11 @@ from envlock.allocator.model import (
     FREE,
     RETIRE,
     Allocator,
-    Context,
     Operation,
-    OutOfDeviceMemoryError,
     Placed,
 )
 from envlock.allocator.rules import Rules
+from envlock.allocator.segments import Context, OutOfDeviceMemoryError
 from envlock.allocator.settings import Settings
 from envlock.allocator.validation import Validation, validation_of
 
@@ -149,11 +148,15 @@ def run_on(work: Workload, rules: Rules, settings: Settings, capacity: int | Non
     except OutOfDeviceMemoryError:
         return Outcome(
             finished=False,
-            peak_reserved=allocator.peak_reserved,
-            retries=allocator.retries,
+            peak_reserved=allocator.segments.peak_reserved,
+            retries=allocator.segments.retries,
             failed_after=len(work.operations) - length_hint(operations) - 1,
         )
-    return Outcome(finished=True, peak_reserved=allocator.peak_reserved, retries=allocator.retries)
+    return Outcome(
+        finished=True,
+        peak_reserved=allocator.segments.peak_reserved,
+        retries=allocator.segments.retries,
+    )
 
 
 def need(work: Workload, rules: Rules, settings: Settings) -> Need:
@@ -167,7 +170,7 @@ def need(work: Workload, rules: Rules, settings: Settings) -> Need:
     allocator = Allocator(rules, settings, Device(), work.contexts)
     allocator.run(work.operations, placed)
     share = settings.fraction or 1.0
-    enough = _pages(allocator.peak_reserved / share)
+    enough = _pages(allocator.segments.peak_reserved / share)
     too_little = _pages(_peak_allocated(work.operations, placed)) - PAGE
     step = max(PAGE, _pages((enough - too_little) >> (_RUNS - 1)))
     best = run_on(work, rules, settings, enough)
@@ -184,7 +187,7 @@ def need(work: Workload, rules: Rules, settings: Settings) -> Need:
         else:
             too_little = middle
     return Need(
-        peak_reserved=allocator.peak_reserved,
+        peak_reserved=allocator.segments.peak_reserved,
         smallest=enough,
         retries=best.retries,
         validation=validation_of(
