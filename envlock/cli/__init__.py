@@ -5,6 +5,7 @@ Only ``main`` exits, and only here do exceptions become exit codes (``envlock.er
 
 from __future__ import annotations
 
+import io
 import logging
 import os
 import signal
@@ -28,6 +29,9 @@ def main() -> NoReturn:
     for name in ("SIGTERM", "SIGHUP"):
         if hasattr(signal, name):
             signal.signal(getattr(signal, name), _terminate)
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):  # a C locale cannot print every report
+            stream.reconfigure(errors="backslashreplace")
     sys.exit(run(sys.argv[1:]))
 
 

@@ -412,5 +412,7 @@ def _child(node: Any, key: str, *, exhaustive: list[Exhaustive], path: str) -> A
             return node[key]
         return ABSENT if path.partition(".")[0] in exhaustive else NOT_RECORDED
     if isinstance(node, list) and key.isdecimal():
-        return node[int(key)] if int(key) < len(node) else ABSENT
+        if int(key) < len(node):
+            return node[int(key)]
+        return ABSENT if path.partition(".")[0] in exhaustive else NOT_RECORDED
     raise KeyError(path)

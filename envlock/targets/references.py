@@ -23,6 +23,10 @@ from envlock.lock.strict import decode, first_fault, parse_json, parse_toml, sho
 from envlock.targets.base import Target
 from envlock.targets.container import ContainerOptions
 
+_TABLE = b"[tool.envlock"
+_START = 4096
+"""Characters in which an observation says that it is one."""
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Subject:
@@ -95,19 +99,32 @@ def observe_in(target: Target, reading: Reading) -> Observation:
 
 def read_document(data: bytes, name: str) -> Subject:
     """A lock, an observation or a pasted text, told apart by content."""
-    text = decode(data, name)
-    start = text.lstrip()[:1]
-    if start in {"{", "["} and not _looks_like_toml(text):
-        return Subject(label=name, observation=_observation(text, name))
-    if "[tool.envlock" in text or 'created-by = "envlock"' in text:
+    if _TABLE in data or b'created-by = "envlock"' in data:
+        text = decode(data, name)
         lock = lock_from_tree(parse_toml(text, name), name, complete=text.endswith("\n"))
         return Subject(label=name, observation=lock.observed, lock=lock)
-    return _pasted(text, name)
+    from envlock.targets import texts  # noqa: PLC0415
+
+    text = texts.decode(data)
+    if OBSERVATION_SCHEMA in text[:_START]:
+        return Subject(label=name, observation=_observation(decode(data, name), name))
+    if texts.detect(text) is not None:
+        return Subject(label=name, observation=texts.parse_text(text))
+    raise _not_known(data, name)
 
 
-def _looks_like_toml(text: str) -> bool:
-    first = text.lstrip().partition("\n")[0]
-    return first.startswith("[") and first.rstrip().endswith("]") and '"' not in first
+def _not_known(data: bytes, name: str) -> InputError:
+    """Say what is wrong with a file that is none of them; where it stops being JSON or TOML."""
+    text = decode(data, name)
+    if text.lstrip().startswith(("{", "[")) and not text.lstrip().startswith("[["):
+        parse_json(text, name)
+    elif text.strip():
+        parse_toml(text, name)
+    return InputError(
+        f"{name}: not an envlock lock, an observation, or a report that envlock knows",
+        hint="give a lock, or the text of: python -m torch.utils.collect_env, pip freeze, "
+        "pip list, conda list",
+    )
 
 
 def _observation(text: str, name: str) -> Observation:
@@ -124,20 +141,6 @@ def _observation(text: str, name: str) -> Observation:
         return Observation.model_validate(tree)
     except ValidationError as error:
         raise first_fault(error, name) from error
-
-
-def _pasted(text: str, name: str) -> Subject:
-    from envlock.targets.texts import detect, parse_text  # noqa: PLC0415
-
-    kind = detect(text)
-    if kind is None:
-        parse_toml(text, name)  # says where it stops being TOML, if that is what it was meant to be
-        raise InputError(
-            f"{name}: not an envlock lock, an observation, or a report that envlock knows",
-            hint="give a lock, or the text of: python -m torch.utils.collect_env, pip freeze, "
-            "pip list, conda list",
-        )
-    return Subject(label=name, observation=parse_text(text))
 
 
 def _standard_input() -> bytes:
