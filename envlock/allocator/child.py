@@ -24,7 +24,7 @@ from typing import IO, Any, Final
 
 from envlock.allocator.history import History
 from envlock.allocator.recording import parse_recording
-from envlock.allocator.rules import NEWEST, parse_torch_release
+from envlock.allocator.rules import parse_torch_release
 from envlock.allocator.snapshot import read_snapshot
 from envlock.allocator.study import Question, study
 from envlock.errors import EnvlockError, InputError
@@ -56,7 +56,7 @@ def answer(arguments: list[str]) -> dict[str, Any]:
     chosen = _parser().parse_args(arguments)
     _limit(chosen.memory_limit, chosen.cpu_limit)
     question = Question(
-        torch=parse_torch_release(chosen.torch) if chosen.torch else NEWEST,
+        torch=parse_torch_release(chosen.torch) if chosen.torch else None,
         settings=tuple(chosen.alloc_conf),
         card=chosen.card,
         outside=chosen.outside,

@@ -3,16 +3,28 @@
 from __future__ import annotations
 
 from bisect import bisect_right, insort
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from time import perf_counter
+from typing import NamedTuple
 
-from envlock.allocator.device import AddressBook, RecordedDevice
+from envlock.allocator.device import AddressBook, Device, RecordedDevice
 from envlock.allocator.history import History
 from envlock.allocator.model import Allocator, Placed, StartSegment
-from envlock.allocator.rules import Rules
+from envlock.allocator.rules import Rules, Ties
 from envlock.allocator.segments import Change
 from envlock.allocator.settings import Settings
+
+
+class Place(NamedTuple):
+    """Where a block lies. Segments are numbered: those of the start first, then as they come."""
+
+    segment: int
+    offset: int
+
+
+NOWHERE = Place(-1, 0)
+"""The recording does not say."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -22,12 +34,9 @@ class Replay:
     blocks: tuple[int, ...]
     grown: tuple[int, ...]
     """Bytes that the driver was asked for; 0 where a cached block did."""
-    begins: tuple[int, ...]
-    """Addresses, up to ``AddressBook.SHIFTS`` above the recorded ones."""
     sizes: tuple[int, ...]
     """Bytes that each block really took."""
-    places: tuple[tuple[int, int], ...]
-    """(segment, offset); segments of the start first, then one up for each new one."""
+    places: tuple[Place, ...]
     peak_reserved: int
     final_reserved: int
     seconds: float
@@ -54,21 +63,7 @@ def replay(
     With ``follow_driver`` a new segment gets the address that the recorded driver chose, which
     decides ties between equally large blocks. Without, nothing that was decided is looked at.
     """
-    book = AddressBook()
-    start = [
-        StartSegment(
-            book.add(one.base, one.size),
-            one.size,
-            one.small,
-            one.context,
-            [(block.block, block.offset, block.size) for block in one.blocks],
-        )
-        for one in history.start
-    ]
-    device = RecordedDevice(
-        [(one.base, one.base + one.size) for one in start],
-        _addresses(history, book) if follow_driver else {},
-    )
+    start, device = _start(history, rules, follow_driver=follow_driver)
     allocator = Allocator(rules, settings or Settings(), device, history.contexts)
     allocator.restore(start)
     journal: list[Change] = []
@@ -84,9 +79,8 @@ def replay(
     return Replay(
         blocks=blocks,
         grown=tuple(grown.get(block, 0) for block in blocks),
-        begins=tuple(begin for begin, _, _ in placed),
         sizes=tuple(end - begin for begin, end, _ in placed),
-        places=_places(blocks, placed, journal, [one.base for one in start]),
+        places=tuple(_places(blocks, placed, journal, [one.base for one in start])),
         peak_reserved=allocator.segments.peak_reserved,
         final_reserved=allocator.segments.reserved,
         seconds=seconds,
@@ -95,13 +89,75 @@ def replay(
 
 def score(history: History, found: Replay) -> Score:
     """Count what the model has as it was recorded."""
-    recorded = history.decisions
+    grown = history.decisions.grown
     decisions = places = 0
-    for block, grown, begin in zip(found.blocks, found.grown, found.begins, strict=True):
-        decisions += grown == recorded.grown.get(block, (0, 0))[1]
-        place = recorded.placed.get(block)
-        places += place is not None and 0 <= begin - place < AddressBook.SHIFTS
+    same = {number: number for number in range(len(history.start))}
+    """The recorded number of each of the model's segments."""
+    for block, size, place, recorded in zip(
+        found.blocks, found.grown, found.places, recorded_places(history), strict=True
+    ):
+        decisions += size == grown.get(block, (0, 0))[1]
+        if size and block in grown:
+            same[place.segment] = recorded.segment
+        places += Place(same.get(place.segment, -2), place.offset) == recorded
     return Score(allocations=len(found.blocks), decisions_right=decisions, placements_right=places)
+
+
+def recorded_places(history: History) -> Iterator[Place]:
+    """Where the real allocator put each allocation, in order."""
+    decisions = history.decisions
+    numbers = {segment.base: number for number, segment in enumerate(history.start)}
+    bases = sorted(numbers)
+    number = len(numbers) - 1
+    for index, (block, size) in enumerate(history.operations):
+        if size <= 0:
+            for base, _ in decisions.released.get(index, ()):
+                if base in numbers:
+                    del numbers[base]
+                    bases.remove(base)
+            continue
+        if block in decisions.grown:
+            base, number = decisions.grown[block][0], number + 1
+            if base not in numbers:
+                insort(bases, base)
+            numbers[base] = number
+        address = decisions.placed.get(block)
+        at = -1 if address is None else bisect_right(bases, address) - 1
+        if address is None or at < 0:
+            yield NOWHERE
+        else:
+            yield Place(numbers[bases[at]], address - bases[at])
+
+
+def _start(
+    history: History, rules: Rules, *, follow_driver: bool
+) -> tuple[list[StartSegment], Device]:
+    """The segments at the start, and a driver for more."""
+
+    def held(bases: Iterator[int]) -> list[StartSegment]:
+        return [
+            StartSegment(
+                base,
+                one.size,
+                one.small,
+                one.context,
+                [(block.block, block.offset, block.size) for block in one.blocks],
+            )
+            for one, base in zip(history.start, bases, strict=True)
+        ]
+
+    if rules.ties is Ties.SEGMENT_AGE:
+        # rising addresses are the age; among those of the start it is taken from their addresses
+        device = Device()
+        aged = {
+            one.base: device.reserve_addresses(one.size)
+            for one in sorted(history.start, key=lambda segment: segment.base)
+        }
+        return held(aged[one.base] for one in history.start), device
+    book = AddressBook()
+    start = held(book.add(one.base, one.size) for one in history.start)
+    taken = [(one.base, one.base + one.size) for one in start]
+    return start, RecordedDevice(taken, _addresses(history, book) if follow_driver else {})
 
 
 def _addresses(history: History, book: AddressBook) -> dict[int, int]:
@@ -122,14 +178,13 @@ def _places(
     placed: Sequence[Placed],
     journal: Sequence[Change],
     start: Sequence[int],
-) -> tuple[tuple[int, int], ...]:
+) -> Iterator[Place]:
     """Name segments by number. Addresses are used again, so the journal is followed in step."""
     numbers = {base: number for number, base in enumerate(start)}
     bases = sorted(numbers)
     growing = {owner for owner, _, change in journal if change > 0}
     number = len(start) - 1
     at = 0
-    places = []
     for block, (begin, _, _) in zip(blocks, placed, strict=True):
         while block in growing and at < len(journal):
             owner, base, change = journal[at]
@@ -137,11 +192,13 @@ def _places(
                 break
             at += 1
             if change < 0:
-                bases.remove(base)
+                if base in numbers:  # pages of an expandable segment may go back in other portions
+                    del numbers[base]
+                    bases.remove(base)
                 continue
+            if base not in numbers:
+                insort(bases, base)
             number += 1
             numbers[base] = number
-            insort(bases, base)
         base = bases[bisect_right(bases, begin) - 1]
-        places.append((numbers[base], begin - base))
-    return tuple(places)
+        yield Place(numbers[base], begin - base)

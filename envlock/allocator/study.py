@@ -7,14 +7,14 @@ figure depends on; ``reason`` says what it rests on in either case.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any, Final
 
 from packaging.version import Version
 
 from envlock.allocator.history import History
 from envlock.allocator.replay import replay, score
-from envlock.allocator.rules import NEWEST, Rules, rules_for
+from envlock.allocator.rules import NEWEST, Rules, Ties, rules_for
 from envlock.allocator.settings import Settings, parse_settings
 from envlock.allocator.timeline import Timeline, largest_alive, trace_memory
 from envlock.allocator.validation import validation_of
@@ -34,13 +34,18 @@ CANDIDATES: Final = (
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Question:
-    torch: Version = NEWEST
+    torch: Version | None = None
+    """The release that made the recording, if it is known; the newest known one otherwise."""
     settings: tuple[str, ...] = ()
     """More allocator settings to try."""
     card: int | None = None
     """Bytes of the card that is asked about."""
     outside: int = 0
     """Bytes of that card that are not the allocator's: context, libraries, other processes."""
+
+    @property
+    def release(self) -> Version:
+        return self.torch or NEWEST
 
 
 def study(histories: Sequence[History], question: Question) -> dict[str, Any]:
@@ -49,10 +54,11 @@ def study(histories: Sequence[History], question: Question) -> dict[str, Any]:
     Raises InputError for settings that the release does not know.
     """
     for text in question.settings:
-        parse_settings(text, question.torch)
+        parse_settings(text, question.release)
     return {
         "schema": SCHEMA,
-        "torch": str(question.torch),
+        "torch": str(question.release),
+        "torch_known": question.torch is not None,
         "card": question.card,
         "outside": question.outside,
         "cards": [_study_card(history, question) for history in histories],
@@ -60,8 +66,10 @@ def study(histories: Sequence[History], question: Question) -> dict[str, Any]:
 
 
 def _study_card(history: History, question: Question) -> dict[str, Any]:
-    rules = rules_for(question.torch)
-    settings, settings_note = _recorded_settings(history, question.torch)
+    rules = rules_for(question.release)
+    if question.torch is None:  # unknown: most recordings are from before ties went by age
+        rules = replace(rules, ties=Ties.ADDRESS)
+    settings, settings_note = _recorded_settings(history, question.release)
     sizes, agreement = _compare(history, rules, settings)
     timeline = trace_memory(history, sizes)
     peak = timeline.peak.operation
@@ -121,7 +129,8 @@ def _compare(
         "compared": True,
         "allocations": result.allocations,
         "decisions_right": result.decisions_right,
-        "placements_right": result.placements_right,
+        # pages of expandable segments come in portions that have no counterpart here
+        "placements_right": None if settings.expandable else result.placements_right,
         "peak_reserved": found.peak_reserved,
     }
 
@@ -141,7 +150,7 @@ def _texts(history: History, question: Question) -> list[str]:
         if text in texts:
             continue
         try:
-            if parse_settings(text, question.torch).backend == "native":
+            if parse_settings(text, question.release).backend == "native":
                 texts.append(text)
         except InputError:
             continue
@@ -149,7 +158,7 @@ def _texts(history: History, question: Question) -> list[str]:
 
 
 def _tried(work: Workload, rules: Rules, text: str, question: Question) -> dict[str, Any]:
-    settings = parse_settings(text, question.torch)
+    settings = parse_settings(text, question.release)
     found = need(work, rules, settings)
     answer: dict[str, Any] = {
         "settings": text,
@@ -176,7 +185,7 @@ def _oom(
     work = oom_workload(history, oom)
     tried = []
     for text in texts:
-        settings = parse_settings(text, question.torch)
+        settings = parse_settings(text, question.release)
         outcome = run_on(work, rules, settings, capacity)
         validation = validation_of(
             settings, rules, work.contexts, retries=outcome.retries, caveats=work.caveats
