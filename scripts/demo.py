@@ -94,9 +94,9 @@ def seen(fault: Fault, lock: Path, folder: Path) -> bool:
     with tempfile.TemporaryDirectory(prefix="envlock-fault-") as context:
         build_fault(fault, TAG, Path(context))
     out = folder / f"{fault.name}.json"
+    options = ["--lock", str(lock), "--format", "json", "-o", str(out)]
     done = subprocess.run(
-        [ENVLOCK, "verify", fault.tag, "--lock", lock, "--format", "json", "-o", out]
-        + ([] if fault.smoke else ["--no-smoke"]),
+        [str(ENVLOCK), "verify", fault.tag, *options, *([] if fault.smoke else ["--no-smoke"])],
         cwd=ROOT,
         check=False,
         capture_output=True,

@@ -4,133 +4,136 @@ Runs inside the first stage of the build, with the base's own Python and nothing
 ``plan.json`` beside it. Nothing it prints or writes depends on the day or the machine.
 """
 
+from __future__ import annotations
+
 import csv
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
+from pathlib import Path
+from typing import Any
 
-HERE = "/run/envlock"
-STAGE = "/stage"
-CA_BUNDLE = "/run/secrets/ca_bundle"
+HERE = Path("/run/envlock")
+STAGE = Path("/stage")
+CA_BUNDLE = Path("/run/secrets/ca_bundle")
 EPOCH = 315532800  # 1980-01-01, the oldest time a wheel can hold
 UNWANTED = ("direct_url.json", "REQUESTED", "uv_cache.json", "uv_build.json")
+PYTHON = f"python{sys.version_info[0]}.{sys.version_info[1]}"
+VERSION = ".".join(map(str, sys.version_info[:3]))
 
 
-def main():
-    with open(os.path.join(HERE, "plan.json"), encoding="utf-8") as file:
-        plan = json.load(file)
-    check_python(plan["python"])
-    make_environment(plan["prefix"])
-    install(plan["prefix"])
-    site = os.path.join(plan["prefix"], "lib", "python%d.%d" % sys.version_info[:2], "site-packages")
-    for dist_info in sorted(os.listdir(site)):
-        if dist_info.endswith(".dist-info"):
-            drop_traces(site, dist_info)
+def main() -> None:
+    plan = json.loads((HERE / "plan.json").read_text("utf-8"))
+    if plan["python"] != VERSION:
+        sys.exit(f"envlock: the base has Python {VERSION}, the lock needs {plan['python']}")
+    prefix = Path(plan["prefix"])
+    make_environment(prefix)
+    install(prefix)
+    site = prefix / "lib" / PYTHON / "site-packages"
+    for dist_info in sorted(site.glob("*.dist-info")):
+        drop_traces(dist_info)
     split_layers(plan, site)
     fix_times()
 
 
-def check_python(wanted):
-    have = "%d.%d.%d" % sys.version_info[:3]
-    if have != wanted:
-        sys.exit("envlock: the base has Python %s, the lock needs %s" % (have, wanted))
-
-
-def make_environment(prefix):
+def make_environment(prefix: Path) -> None:
     """The three things that make a folder a virtual environment; no activate scripts, no pip."""
-    home = os.path.dirname(os.path.realpath(sys.executable))
-    name = "python%d.%d" % sys.version_info[:2]
-    os.makedirs(os.path.join(prefix, "bin"))
-    os.makedirs(os.path.join(prefix, "lib", name, "site-packages"))
-    os.symlink(os.path.join(home, name), os.path.join(prefix, "bin", name))
+    home = Path(sys.executable).resolve().parent
+    (prefix / "lib" / PYTHON / "site-packages").mkdir(parents=True)
+    (prefix / "bin").mkdir()
+    (prefix / "bin" / PYTHON).symlink_to(home / PYTHON)
     for alias in ("python", "python3"):
-        os.symlink(name, os.path.join(prefix, "bin", alias))
-    with open(os.path.join(prefix, "pyvenv.cfg"), "w", encoding="utf-8") as file:
-        file.write("home = %s\ninclude-system-site-packages = false\n" % home)
-        file.write("version = %d.%d.%d\n" % sys.version_info[:3])
+        (prefix / "bin" / alias).symlink_to(PYTHON)
+    settings = (f"home = {home}", "include-system-site-packages = false", f"version = {VERSION}")
+    (prefix / "pyvenv.cfg").write_text("".join(f"{line}\n" for line in settings), "utf-8")
 
 
-def install(prefix):
+def install(prefix: Path) -> None:
     """By name, version and hash from the requirements file; no configuration of the base's."""
     environment = {"PATH": "/usr/bin:/bin", "HOME": "/nonexistent", "LC_ALL": "C.UTF-8"}
-    if os.path.exists(CA_BUNDLE):
-        environment["SSL_CERT_FILE"] = CA_BUNDLE
-    command = [os.path.join(HERE, "uv"), "pip", "install", "--quiet", "--no-config", "--no-cache"]
-    command += ["--no-python-downloads", "--python", os.path.join(prefix, "bin", "python")]
+    if CA_BUNDLE.exists():
+        environment["SSL_CERT_FILE"] = str(CA_BUNDLE)
+    command = [str(HERE / "uv"), "pip", "install", "--quiet", "--no-config", "--no-cache"]
+    command += ["--no-python-downloads", "--python", str(prefix / "bin" / "python")]
     command += ["--no-deps", "--require-hashes", "--only-binary", ":all:", "--link-mode", "copy"]
-    wheels = os.path.join(HERE, "wheels")
-    if os.path.isdir(wheels):
-        command += ["--offline", "--no-index", "--find-links", wheels]
-    command += ["--requirements", os.path.join(HERE, "requirements.txt")]
+    wheels = HERE / "wheels"
+    if wheels.is_dir():
+        command += ["--offline", "--no-index", "--find-links", str(wheels)]
+    command += ["--requirements", str(HERE / "requirements.txt")]
     code = subprocess.call(command, env=environment, stdin=subprocess.DEVNULL)
     if code:
-        sys.exit("envlock: uv could not install the locked packages (exit code %d)" % code)
+        sys.exit(f"envlock: uv could not install the locked packages (exit code {code})")
 
 
-def drop_traces(site, dist_info):
+def drop_traces(dist_info: Path) -> None:
     """Remove what says how a package came here: it differs between ways of building."""
-    folder = os.path.join(site, dist_info)
-    record = os.path.join(folder, "RECORD")
-    gone = {dist_info + "/" + name for name in UNWANTED}
+    gone = {f"{dist_info.name}/{name}" for name in UNWANTED}
     for name in UNWANTED:
-        if os.path.exists(os.path.join(folder, name)):
-            os.remove(os.path.join(folder, name))
-    with open(record, newline="", encoding="utf-8") as file:
-        rows = [row for row in csv.reader(file) if row and row[0] not in gone]
-    with open(record, "w", newline="", encoding="utf-8") as file:
-        csv.writer(file, lineterminator="\n").writerows(sorted(rows))
+        if (dist_info / name).exists():
+            (dist_info / name).unlink()
+    rows = sorted(row for row in record(dist_info) if row[0] not in gone)
+    with (dist_info / "RECORD").open("w", newline="", encoding="utf-8") as file:
+        csv.writer(file, lineterminator="\n").writerows(rows)
 
 
-def split_layers(plan, site):
+def record(dist_info: Path) -> list[list[str]]:
+    with (dist_info / "RECORD").open(newline="", encoding="utf-8") as file:
+        return [row for row in csv.reader(file) if row]
+
+
+def split_layers(plan: dict[str, Any], site: Path) -> None:
     """Move each distribution's files below /stage/<layer>; what is left is the last layer's."""
-    for layer in plan["layers"][:-1]:
-        for dist_info in dist_infos(site, layer["packages"]):
-            with open(os.path.join(site, dist_info, "RECORD"), newline="", encoding="utf-8") as file:
-                paths = [row[0] for row in csv.reader(file) if row]
-            for path in paths:
-                move(os.path.normpath(os.path.join(site, path)), layer["name"])
-    last = os.path.join(STAGE, plan["layers"][-1]["name"])
-    os.makedirs(last, exist_ok=True)
-    remove_empty(plan["prefix"])
-    shutil.move(plan["prefix"], last + plan["prefix"])
-    target = last + plan["lock_path"]
-    os.makedirs(os.path.dirname(target), exist_ok=True)
-    shutil.copyfile(os.path.join(HERE, "embedded.toml"), target)
+    *heavy, rest = plan["layers"]
+    for layer in heavy:
+        for dist_info in sorted(site.glob("*.dist-info")):
+            if name_of(dist_info) in layer["packages"]:
+                for row in record(dist_info):
+                    move(Path(os.path.normpath(site / row[0])), STAGE / layer["name"])
+    prefix, last = Path(plan["prefix"]), STAGE / rest["name"]
+    remove_empty_folders(prefix)
+    target = below(last, prefix)
+    target.parent.mkdir(parents=True)
+    shutil.move(str(prefix), str(target))
+    lock = below(last, Path(plan["lock_path"]))
+    lock.parent.mkdir(parents=True)
+    shutil.copyfile(HERE / "embedded.toml", lock)
 
 
-def dist_infos(site, names):
-    found = []
-    for entry in sorted(os.listdir(site)):
-        if entry.endswith(".dist-info"):
-            name = entry[: -len(".dist-info")].rpartition("-")[0]
-            if name.lower().replace("_", "-").replace(".", "-") in names:
-                found.append(entry)
-    return found
+def name_of(dist_info: Path) -> str:
+    return re.sub(r"[-_.]+", "-", dist_info.name.rpartition(".")[0].rpartition("-")[0]).lower()
 
 
-def move(path, layer):
-    target = STAGE + "/" + layer + path
-    if os.path.lexists(path):
-        os.makedirs(os.path.dirname(target), exist_ok=True)
-        os.rename(path, target)
+def below(folder: Path, path: Path) -> Path:
+    return folder / path.relative_to("/")
 
 
-def remove_empty(folder):
+def move(path: Path, layer: Path) -> None:
+    """What RECORD names and is not there was never installed (bytecode, say)."""
+    if path.is_symlink() or path.exists():
+        target = below(layer, path)
+        target.parent.mkdir(parents=True, exist_ok=True)
+        path.rename(target)
+
+
+def remove_empty_folders(folder: Path) -> None:
     for path, _, _ in os.walk(folder, topdown=False):
-        if not os.listdir(path):
-            os.rmdir(path)
+        if next(Path(path).iterdir(), None) is None:
+            Path(path).rmdir()
 
 
-def fix_times():
+def fix_times() -> None:
     for folder, names, files in os.walk(STAGE, topdown=False):
-        for name in files + names:
-            path = os.path.join(folder, name)
-            if not os.path.islink(path):
-                os.chmod(path, 0o755 if os.path.isdir(path) or os.access(path, os.X_OK) else 0o644)
+        for name in (*files, *names):
+            path = Path(folder, name)
+            if not path.is_symlink():
+                executable = path.is_dir() or os.access(path, os.X_OK)
+                path.chmod(0o755 if executable else 0o644)
             os.utime(path, (EPOCH, EPOCH), follow_symlinks=False)
     os.utime(STAGE, (EPOCH, EPOCH))
 
 
-main()
+if __name__ == "__main__":
+    main()
