@@ -151,6 +151,8 @@ def judge_pair(left: Observation, right: Observation, *, exact: bool = False) ->
     found: list[Found] = []
     outcomes: list[Outcome] = []
     for order, rule in enumerate(RULES):
+        if exact and not rule.in_rebuild:
+            continue
         if rule.one is not None:
             ran = _run(rule, _started(rule, pair.right))
             outcomes.append(_outcome(rule, ran))

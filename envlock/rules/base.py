@@ -142,6 +142,8 @@ class Rule:
     pair: Callable[[Pair], Iterable[Fault]] | None = None
     strict: Severity | None = None
     """Severity where the right side claims to be a rebuild of the left (``verify``)."""
+    in_rebuild: bool = True
+    """False for what says nothing about an image that is only looked into."""
 
 
 def _manual(function: Callable[..., Any]) -> tuple[str, str]:
@@ -150,12 +152,21 @@ def _manual(function: Callable[..., Any]) -> tuple[str, str]:
     return title.strip(), rest.strip()
 
 
-def check(code: str, severity: Severity) -> Callable[[Callable[[Env], Iterable[Fault]]], Rule]:
+def check(
+    code: str, severity: Severity, *, in_rebuild: bool = True
+) -> Callable[[Callable[[Env], Iterable[Fault]]], Rule]:
     """A rule on one environment."""
 
     def register(function: Callable[[Env], Iterable[Fault]]) -> Rule:
         title, manual = _manual(function)
-        return Rule(code=code, severity=severity, title=title, manual=manual, one=function)
+        return Rule(
+            code=code,
+            severity=severity,
+            title=title,
+            manual=manual,
+            one=function,
+            in_rebuild=in_rebuild,
+        )
 
     return register
 

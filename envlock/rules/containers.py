@@ -106,3 +106,30 @@ def container_toolkit(env: Env) -> Iterator[Fault]:
         hint="install nvidia-container-toolkit; nvidia-ctk runtime configure --runtime=docker",
         evidence=("driver.version",),
     )
+
+
+@check("EL411", Severity.ERROR, in_rebuild=False)
+def no_driver_inside(env: Env) -> Iterator[Fault]:
+    """A CUDA torch runs in a container that has no driver.
+
+    The container was started without GPU access, so the runtime mounted neither libcuda nor the
+    device nodes: "Found no NVIDIA driver on your system". When an image is only verified this is
+    as it should be, and not reported.
+
+    To do: `docker run --gpus all`; where that fails, install the NVIDIA container toolkit (EL409).
+    """
+    kind = reading.torch_kind(env)
+    if kind is None or kind.value != "cuda" or not env.need("system.container"):
+        raise DoesNotApplyError("no CUDA torch in a container")
+    if env.need("torch.cuda_available") or env.known("gpus"):
+        return
+    gone = next((p for p in ("driver", "driver.version", "driver.libcuda") if env.lacks(p)), None)
+    if gone is not None:
+        yield Fault(
+            subject=gone,
+            message="torch is a CUDA build, and the container has no NVIDIA driver: it was started "
+            "without GPU access.",
+            hint="docker run --gpus all",
+            evidence=("system.container", "torch.cuda_available", kind.path),
+            explains=("torch.cuda_available",),
+        )

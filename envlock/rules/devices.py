@@ -5,10 +5,21 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from envlock.facts import versions
+from envlock.facts import fit, versions
 from envlock.findings import Severity
+from envlock.lock.observation import Absent, Unknown
 from envlock.rules import reading
-from envlock.rules.base import DoesNotApplyError, Env, Fault, check
+from envlock.rules.base import (
+    HERE,
+    REFERENCE,
+    DoesNotApplyError,
+    Env,
+    Fault,
+    Pair,
+    UndecidedError,
+    check,
+    difference,
+)
 from envlock.rules.wording import listed
 
 _WORKSPACES = frozenset({":4096:8", ":16:8"})
@@ -147,4 +158,105 @@ def no_peer_to_peer(env: Env) -> Iterator[Fault]:
             f"{' and '.join(unset)} are not 1: accelerate refuses to start.",
             hint=f"export {' '.join(f'{n}=1' for n in unset)}",
             evidence=(f"gpus.{cards[0]}.name", *(f"env.{n}" for n in unset)),
+        )
+
+
+@check("EL726", Severity.WARNING)
+def all_hidden(env: Env) -> Iterator[Fault]:
+    """CUDA_VISIBLE_DEVICES is set to nothing, which hides every GPU.
+
+    An empty value is not the same as an unset variable. Where torch sees no GPU for that reason
+    although the machine has one, it is an error.
+
+    To do: unset it, or name a GPU.
+    """
+    if env.need("env.CUDA_VISIBLE_DEVICES").strip():
+        return
+    if reading.gpu_count(env) == 0:
+        raise DoesNotApplyError("no GPU")
+    blind = env.peek("torch.cuda_available") is False
+    yield Fault(
+        subject="env.CUDA_VISIBLE_DEVICES",
+        severity=Severity.ERROR if blind else None,
+        message="CUDA_VISIBLE_DEVICES is set and empty: no GPU is visible to torch.",
+        hint="unset CUDA_VISIBLE_DEVICES",
+        evidence=("gpus", "torch.cuda_available"),
+        explains=("torch.cuda_available",),
+    )
+
+
+@check("EL727", Severity.ERROR)
+def no_compute_capability(env: Env) -> Iterator[Fault]:
+    """The container's NVIDIA_DRIVER_CAPABILITIES leave out compute.
+
+    The runtime then mounts nvidia-smi, but not libcuda: the GPU is listed and torch cannot use it.
+
+    To do: set NVIDIA_DRIVER_CAPABILITIES=compute,utility for the container.
+    """
+    value = env.need("env.NVIDIA_DRIVER_CAPABILITIES")
+    if not env.need("system.container"):
+        raise DoesNotApplyError("not in a container")
+    if not {"compute", "all"} & {part.strip() for part in value.split(",")}:
+        yield Fault(
+            subject="env.NVIDIA_DRIVER_CAPABILITIES",
+            message=f"NVIDIA_DRIVER_CAPABILITIES is {value}: without compute the container has no "
+            "libcuda, so torch finds no GPU.",
+            hint="docker run -e NVIDIA_DRIVER_CAPABILITIES=compute,utility",
+            evidence=("system.container",),
+            explains=("torch.cuda_available", "driver.*"),
+        )
+
+
+@check("EL728", Severity.WARNING)
+def extensions_for_other_gpus(env: Env) -> Iterator[Fault]:
+    """TORCH_CUDA_ARCH_LIST leaves out the GPU of this machine.
+
+    Extensions that are compiled here get no kernels for it: "no kernel image is available" from the
+    extension, while torch itself works.
+
+    To do: add the GPU's compute capability to the list, or unset the variable.
+    """
+    value = env.need("env.TORCH_CUDA_ARCH_LIST")
+    targets = [
+        f"{kind}_{major}{minor}"
+        for major, minor, ptx in re.findall(r"(\d{1,2})\.(\d)a?(\+PTX)?", value)
+        for kind in (("sm", "compute") if ptx else ("sm",))
+    ]
+    if reading.gpu_count(env) == 0:
+        raise DoesNotApplyError("no GPU")
+    found = reading.capability(env, 0)
+    if found is None or not targets:
+        raise UndecidedError("gpus.0.compute_capability", "not recorded")
+    if fit(found.value, targets) == "none":
+        yield Fault(
+            subject="env.TORCH_CUDA_ARCH_LIST",
+            message=f"TORCH_CUDA_ARCH_LIST is {value}, and the GPU has compute capability "
+            f"{found.value}: extensions compiled here have no kernels for it.",
+            hint=f"export TORCH_CUDA_ARCH_LIST={found.value}",
+            evidence=(found.path,),
+        )
+
+
+@difference("EL729", Severity.WARNING)
+def other_selection(pair: Pair) -> Iterator[Fault]:
+    """Devices are chosen or numbered otherwise on a machine with different models of GPU.
+
+    cuda:0 is another card then, with other memory and another compute capability.
+
+    To do: set both variables as the reference has them.
+    """
+    names = {g.name for g in pair.right.peek("gpus") or [] if isinstance(g.name, str)}
+    if len(names) < 2:
+        raise DoesNotApplyError("one model of GPU")
+    for name in ("CUDA_DEVICE_ORDER", "CUDA_VISIBLE_DEVICES"):
+        left, right = pair.left.find(f"env.{name}"), pair.right.find(f"env.{name}")
+        if isinstance(left, Unknown) or isinstance(right, Unknown) or left == right:
+            continue
+        texts = ["not set" if isinstance(v, Absent) else v for v in (left, right)]
+        yield Fault(
+            subject=f"env.{name}",
+            message=f"{name} is {texts[0]} in {REFERENCE} and {texts[1]} in {HERE}, where the GPUs "
+            f"are of different models ({listed(sorted(names))}): cuda:0 may be another card.",
+            hint=f"unset {name}" if isinstance(left, Absent) else f"export {name}={texts[0]}",
+            evidence=("gpus.0.name",),
         )

@@ -138,7 +138,7 @@ def unmet(env: Env) -> Iterator[Fault]:
     """
     for index, entry in enumerate(env.need("unmet")):
         if _pairing(entry.distribution, entry.requirement):
-            continue  # EL221, EL225 and EL303 say what it means
+            continue  # EL222, EL225, EL303 and EL312 say what it means
         have = None if isinstance(entry.installed, Absent | Unknown) else entry.installed
         yield Fault(
             subject=f"unmet.{index}",
@@ -152,4 +152,5 @@ def _pairing(distribution: str, requirement: str) -> bool:
     """Requirements that rules about torch and its companions speak of."""
     name = re.match(r"[\w-]*", requirement)
     wanted = name.group(0) if name else ""
-    return wanted in {"torch", "cudnn"} or (distribution == "torch" and wanted == "triton")
+    of_torch = distribution == "torch" and (wanted == "triton" or wanted.startswith("nvidia-"))
+    return wanted in {"torch", "cudnn"} or of_torch

@@ -131,7 +131,6 @@ def editable(env: Env) -> Iterator[Fault]:
     if names:
         yield Fault(
             subject=f"packages.{names[0]}.source",
-            severity=Severity.INFO,
             message=f"{some(names)} is installed in editable mode: its code is not pinned.",
             hint="build a wheel of it, or envlock build --project DIR",
             evidence=tuple(f"packages.{name}" for name in names[:5]),

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
-from envlock.facts import changes_between, versions
+from envlock.facts import changes_between, extension_floors, versions
 from envlock.findings import Severity
 from envlock.lock.observation import Absent, Package, Unknown
 from envlock.rules import reading
@@ -219,6 +219,31 @@ def numpy_2_with_old_torch(env: Env) -> Iterator[Fault]:
             evidence=(torch.path,),
             explains=("packages.numpy", "packages.numpy.*"),
         )
+
+
+@check("EL132", Severity.ERROR)
+def numpy_2_with_old_extensions(env: Env) -> Iterator[Fault]:
+    """A distribution that was compiled for numpy 1 stands beside numpy 2.
+
+    Importing it stops with "A module that was compiled using NumPy 1.x cannot be run in NumPy 2".
+    Older releases do not say in their metadata that they need numpy 1.
+
+    To do: upgrade the distribution, or `pip install "numpy<2"`.
+    """
+    numpy = versions.major(env.need("packages.numpy.version"))
+    if numpy is None or numpy < 2:
+        return
+    for name in sorted(env.table("packages")):
+        for floor in extension_floors(name, env.package(name)):
+            if floor.needs == "numpy below":
+                yield Fault(
+                    subject=f"packages.{name}",
+                    message=f"{name} {env.package(name)} was compiled for numpy 1, and numpy is "
+                    f"{env.package('numpy')}: importing it fails.",
+                    hint=f"pip install --upgrade {name}",
+                    evidence=("packages.numpy",),
+                    sources=floor.source,
+                )
 
 
 @difference("EL131", Severity.WARNING, strict=Severity.ERROR)

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from envlock.facts import variable, versions
+from envlock.facts import changes_between, variable, versions
+from envlock.facts.gpus import capability_pair
 from envlock.findings import Severity
 from envlock.lock.observation import Absent, Unknown
 from envlock.rules import reading
+from envlock.rules.allocator_settings import ALLOCATOR
 from envlock.rules.base import (
     HERE,
     REFERENCE,
@@ -21,138 +23,10 @@ from envlock.rules.base import (
 )
 from envlock.rules.wording import say
 
-ALLOCATOR = ("PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_HIP_ALLOC_CONF")
 _TF32 = ("NVIDIA_TF32_OVERRIDE", "TORCH_ALLOW_TF32_CUBLAS_OVERRIDE")
 _TF32_SWITCHES = ("matmul_allow_tf32", "cudnn_allow_tf32", "float32_matmul_precision")
 _DETERMINISM = ("deterministic_algorithms", "cudnn_deterministic", "cudnn_benchmark")
 _LOADER = frozenset({"LD_LIBRARY_PATH", "LD_PRELOAD", "PYTHONPATH"})
-
-
-def allocator_options(env: Env) -> tuple[dict[str, str], list[str]] | None:
-    """The allocator's options as torch combines them, and the variables they come from.
-
-    None where no spelling of the variable is known. The newer name wins where both are set.
-    """
-    options: dict[str, str] = {}
-    found: list[str] = []
-    known = False
-    for name in reversed(ALLOCATOR):
-        fact = env.find(f"env.{name}")
-        known = known or not isinstance(fact, Unknown)
-        if isinstance(fact, str):
-            found.append(name)
-            for part in fact.split(","):
-                key, _, value = part.partition(":")
-                if key.strip():
-                    options[key.strip()] = value.strip()
-    return (options, found) if known else None
-
-
-@difference("EL701", Severity.WARNING, strict=Severity.ERROR)
-def allocator_differs(pair: Pair) -> Iterator[Fault]:
-    """The settings of torch's caching allocator differ.
-
-    They decide how much memory is reserved beyond what tensors use, and whether fragmentation ends
-    in an out-of-memory error: expandable_segments, max_split_size_mb, the backend.
-
-    To do: set the variable as the reference has it, before the process starts. From torch 2.9 on
-    it is named PYTORCH_ALLOC_CONF; the older PYTORCH_CUDA_ALLOC_CONF is still read.
-    """
-    left, right = allocator_options(pair.left), allocator_options(pair.right)
-    if left is None or right is None:
-        raise DoesNotApplyError("env.PYTORCH_CUDA_ALLOC_CONF")
-    name = (left[1] or right[1] or [ALLOCATOR[1]])[-1]
-    if left[0] != right[0]:
-        text = ",".join(f"{key}:{value}" for key, value in left[0].items())
-        yield Fault(
-            subject=f"env.{name}",
-            message=f"The caching allocator has {say(dict(left[0])) if left[0] else 'its defaults'} in "
-            f"{REFERENCE} and {say(dict(right[0])) if right[0] else 'its defaults'} in {HERE}: reserved "
-            "memory and fragmentation differ, up to an out-of-memory error on one side only.",
-            hint=f"export {name}={text}" if text else f"unset {name}",
-            evidence=tuple(f"env.{n}" for n in dict.fromkeys((*left[1], *right[1]))),
-            explains=tuple(f"env.{n}" for n in ALLOCATOR),
-        )
-    allocators = pair.left.peek("torch.allocator"), pair.right.peek("torch.allocator")
-    if all(allocators) and allocators[0] != allocators[1]:
-        yield Fault(
-            subject="torch.allocator",
-            message=f"The allocator is {allocators[0]} in {REFERENCE} and {allocators[1]} in {HERE}: "
-            "memory is counted and returned in other ways.",
-            hint="set backend:native or backend:cudaMallocAsync on both sides",
-        )
-
-
-@check("EL702", Severity.WARNING)
-def expandable_with_pool(env: Env) -> Iterator[Fault]:
-    """expandable_segments is set beside a library that uses a memory pool of its own.
-
-    Pools with a pluggable allocator do not support expandable segments: vLLM's sleep mode asserts
-    or does not give memory back.
-
-    To do: remove expandable_segments:True from the allocator variable for this process.
-    """
-    options = allocator_options(env)
-    if options is None:
-        env.need(f"env.{ALLOCATOR[1]}")
-    elif options[0].get("expandable_segments", "").lower() == "true":
-        if "vllm" not in env.table("packages"):
-            return
-        yield Fault(
-            subject=f"env.{options[1][-1]}",
-            message="expandable_segments:True is set beside vllm: its sleep mode uses a memory pool "
-            "that does not support it.",
-            hint=f"remove expandable_segments:True from {options[1][-1]}",
-            evidence=("packages.vllm",),
-            sources=("pytorch/pytorch#147851",),
-        )
-
-
-_SINCE = {
-    "expandable_segments": (2, 1),
-    "release_lock_on_cudamalloc": (2, 2),
-    "pinned_use_cuda_host_register": (2, 2),
-    "pinned_num_register_threads": (2, 2),
-    "max_non_split_rounding_mb": (2, 6),
-    "pinned_use_background_threads": (2, 6),
-    "per_process_memory_fraction": (2, 10),
-    "pinned_reserve_segment_size_mb": (2, 10),
-    "large_segment_size_mb": (2, 11),
-    "throw_on_cudamalloc_oom": (2, 12),
-}
-"""First torch release that accepts an allocator option (facts/behaviour_changes)."""
-
-
-@check("EL703", Severity.WARNING)
-def option_too_new(env: Env) -> Iterator[Fault]:
-    """The allocator variable holds an option that this torch does not know, or is not read at all.
-
-    An unknown option stops torch at the first allocation ("Unrecognized CachingAllocator option");
-    PYTORCH_ALLOC_CONF is silently ignored before torch 2.9.
-
-    To do: remove the option, or use the older name of the variable.
-    """
-    options = allocator_options(env)
-    release = reading.torch_release(env)
-    have = versions.minor_of(release.value) if release else None
-    if options is None or release is None or have is None:
-        raise UndecidedError("torch.release" if options else f"env.{ALLOCATOR[1]}", "not recorded")
-    late = sorted(name for name in options[0] if _SINCE.get(name, (0, 0)) > have)
-    if late:
-        yield Fault(
-            subject=f"env.{options[1][-1]}",
-            message=f"torch {release.value} does not know {', '.join(late)}.",
-            hint=f"remove it from {options[1][-1]}",
-            evidence=(release.path,),
-        )
-    if "PYTORCH_ALLOC_CONF" in options[1] and have < (2, 9):
-        yield Fault(
-            subject="env.PYTORCH_ALLOC_CONF",
-            message=f"torch {release.value} does not read PYTORCH_ALLOC_CONF: its options have no "
-            "effect.",
-            hint="use PYTORCH_CUDA_ALLOC_CONF",
-            evidence=(release.path,),
-        )
 
 
 @check("EL704", Severity.WARNING)
@@ -176,6 +50,67 @@ def two_spellings(env: Env) -> Iterator[Fault]:
                 hint=f"unset {old}",
                 evidence=(f"env.{old}",),
             )
+
+
+@check("EL731", Severity.WARNING)
+def tf32_by_default(env: Env) -> Iterator[Fault]:
+    """This torch computes float32 matrix products with TF32 by default on this GPU.
+
+    torch 1.7 to 1.11 did so on GPUs from compute capability 8.0 on: results are exact to about three
+    digits only (1024.5 times 1 gives 1025). Older GPUs and torch from 1.12 on compute in float32.
+
+    To do: `torch.backends.cuda.matmul.allow_tf32 = False`, or torch 1.12 or newer.
+    """
+    torch = reading.torch_release(env)
+    release = versions.minor_of(torch.value) if torch else None
+    if torch is None or release is None or reading.gpu_count(env) == 0:
+        raise UndecidedError("torch.release", "not recorded")
+    found = reading.capability(env, 0)
+    device = capability_pair(found.value) if found else None
+    if found is None or device is None:
+        raise UndecidedError("gpus.0.compute_capability", "not recorded")
+    off = env.peek("env.NVIDIA_TF32_OVERRIDE") == "0"
+    off = off or env.peek("torch.switches.matmul_allow_tf32") is False
+    if (1, 7) <= release < (1, 12) and device >= (8, 0) and not off:
+        yield Fault(
+            subject="torch.switches.matmul_allow_tf32",
+            message=f"torch {torch.value} computes float32 matrix products with TF32 on a GPU of "
+            f"compute capability {found.value}: results are exact to about three digits.",
+            hint="torch.backends.cuda.matmul.allow_tf32 = False",
+            evidence=(torch.path, found.path, "env.NVIDIA_TF32_OVERRIDE"),
+        )
+
+
+@difference("EL733", Severity.WARNING, strict=Severity.ERROR)
+def tf32_default_moved(pair: Pair) -> Iterator[Fault]:
+    """The default of TF32 changed between the two torch releases.
+
+    On GPUs from compute capability 8.0 on, float32 matrix products were computed with TF32 by
+    default in torch 1.7 to 1.11 and are computed in full float32 from 1.12 on.
+
+    To do: set torch.backends.cuda.matmul.allow_tf32 to one value on both sides.
+    """
+    left, right = reading.torch_release(pair.left), reading.torch_release(pair.right)
+    if left is None or right is None:
+        raise DoesNotApplyError("torch.release")
+    ids = {"tf32-flag-added", "tf32-matmul-off"}
+    changes = [c for c in changes_between("torch", left.value, right.value) if c.id in ids]
+    capable = [
+        found.path
+        for env in (pair.left, pair.right)
+        if env.peek("gpus")
+        and (found := reading.capability(env, 0)) is not None
+        and (capability_pair(found.value) or (0, 0)) >= (8, 0)
+    ]
+    if len(changes) == 1 and capable:
+        yield Fault(
+            subject="torch.switches.matmul_allow_tf32",
+            message=f"torch is {left.value} in {REFERENCE} and {right.value} in {HERE}: "
+            f"{changes[0].effect}.",
+            hint="set torch.backends.cuda.matmul.allow_tf32 to one value on both sides",
+            evidence=(left.path, right.path, *capable),
+            sources=changes[0].source,
+        )
 
 
 @difference("EL705", Severity.WARNING, strict=Severity.ERROR)

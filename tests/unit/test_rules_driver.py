@@ -106,6 +106,28 @@ TRIPS: dict[str, tuple[Facts, str, Severity]] = {
         "EL409",
         Severity.ERROR,
     ),
+    "a container without GPU access": (
+        {
+            **CU121,
+            **IN_CONTAINER,
+            "torch/cuda_available": False,
+            "driver": {"absent": True},
+            "gpus": [],
+        },
+        "EL411",
+        Severity.ERROR,
+    ),
+    "a container without libcuda": (
+        {
+            **CU121,
+            **IN_CONTAINER,
+            "torch/cuda_available": False,
+            "driver/libcuda": None,
+            "gpus": [],
+        },
+        "EL411",
+        Severity.ERROR,
+    ),
     "a folder that hides WSL's": (
         {
             "system/wsl": True,
@@ -255,6 +277,26 @@ NEAR_MISSES: dict[str, tuple[Facts, str]] = {
         {"system/container_toolkit": None, "driver": {"absent": True}, "gpus": []},
         "EL409",
     ),
+    "a CPU torch in a container": (
+        {
+            **torch("2.3.0+cpu"),
+            **IN_CONTAINER,
+            "torch/cuda_available": False,
+            "driver": {"absent": True},
+            "gpus": [],
+        },
+        "EL411",
+    ),
+    "a machine without driver is no container": (
+        {
+            **CU121,
+            "system/container": None,
+            "torch/cuda_available": False,
+            "driver": {"absent": True},
+            "gpus": [],
+        },
+        "EL411",
+    ),
     "WSL's folder first": (
         {
             "system/wsl": True,
@@ -310,6 +352,19 @@ def test_trips(name: str) -> None:
 def test_near_misses(name: str) -> None:
     facts, code = NEAR_MISSES[name]
     assert code not in codes(one(facts))
+
+
+def test_an_image_that_is_only_verified_needs_no_driver() -> None:
+    inside = {
+        **CU121,
+        **IN_CONTAINER,
+        "torch/cuda_available": False,
+        "driver": {"absent": True},
+        "gpus": [],
+    }
+    left = {**CU121, "driver/version": "550.54.15"}
+    assert "EL411" not in codes(pair(left, inside, exact=True))
+    assert "EL411" in codes(pair(left, inside))
 
 
 def test_an_unlisted_cuda_is_not_decided() -> None:

@@ -113,6 +113,37 @@ TRIPS: dict[str, tuple[Facts, str, Severity]] = {
         "EL309",
         Severity.WARNING,
     ),
+    "an older cuDNN on the path": (
+        {**CU121, "env": {"LD_LIBRARY_PATH": "/apps/cudnn/v8.0.3.33-cuda.11.0/lib64"}},
+        "EL311",
+        Severity.ERROR,
+    ),
+    "an nvidia library that another framework has moved": (
+        {
+            "unmet": [
+                {
+                    "distribution": "torch",
+                    "requirement": "nvidia-cudnn-cu12==8.9.2.26",
+                    "installed": "9.3.0.75",
+                }
+            ]
+        },
+        "EL312",
+        Severity.ERROR,
+    ),
+    "an nvidia library moved a little": (
+        {
+            "unmet": [
+                {
+                    "distribution": "torch",
+                    "requirement": "nvidia-cublas-cu12==12.1.3.1; platform_system == 'Linux'",
+                    "installed": "12.4.5.8",
+                }
+            ]
+        },
+        "EL312",
+        Severity.WARNING,
+    ),
     "nvcc of another major": ({**CU121, "toolkit/nvcc": "11.8.89"}, "EL321", Severity.ERROR),
     "nvcc newer by a major": (
         {**torch("2.4.0+cu118", "11.8"), "toolkit/nvcc": "12.4"},
@@ -227,6 +258,27 @@ NEAR_MISSES: dict[str, tuple[Facts, str]] = {
             "exhaustive": ["libraries"],
         },
         "EL309",
+    ),
+    "torch's own cuDNN on the path": (
+        {**CU121, "env": {"LD_LIBRARY_PATH": "/apps/cudnn/8.9.7/lib64"}},
+        "EL311",
+    ),
+    "a cuDNN on the path that is not the one loaded": (
+        {
+            **CU121,
+            "env": {"LD_LIBRARY_PATH": "/apps/cudnn/8.0.3/lib64"},
+            "cudnn/loaded": "8.9.2",
+            "cudnn/compiled": "8.9.2",
+        },
+        "EL311",
+    ),
+    "a requirement of another distribution": (
+        {
+            "unmet": [
+                {"distribution": "jax", "requirement": "nvidia-cudnn-cu12==9.1", "installed": "8.9"}
+            ]
+        },
+        "EL312",
     ),
     "nvcc of another minor": ({**CU121, "toolkit/nvcc": "12.4.131"}, "EL321"),
     "nvcc and a torch without CUDA": (

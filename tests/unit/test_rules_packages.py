@@ -123,10 +123,24 @@ TRIPS: dict[str, tuple[Facts, str, Severity]] = {
         "EL924",
         Severity.WARNING,
     ),
-    "editable": (table(mine=package("0.1", source={"kind": "editable"})), "EL925", Severity.INFO),
+    "editable": (
+        table(mine=package("0.1", source={"kind": "editable"})),
+        "EL925",
+        Severity.WARNING,
+    ),
+    "numpy 2 beside an old scipy": (
+        table(numpy=package("2.1.0"), scipy=package("1.12.0")),
+        "EL132",
+        Severity.ERROR,
+    ),
 }
 
 NEAR_MISSES: dict[str, tuple[Facts, str]] = {
+    "numpy 2 beside a new scipy": (table(numpy=package("2.1.0"), scipy=package("1.14.0")), "EL132"),
+    "numpy 1 beside an old scipy": (
+        table(numpy=package("1.26.4"), scipy=package("1.12.0")),
+        "EL132",
+    ),
     "64 bits": ({"python/bits": 64}, "EL103"),
     "two names of one processor": ({"python/arch": "AMD64", "system/arch": "x86_64"}, "EL104"),
     "32-bit Python on a 64-bit machine is another finding": (

@@ -12,6 +12,7 @@ from envlock.rules.base import Rule
 from envlock.rules.registry import RULES, all_codes, manual
 
 FAMILIES = {
+    "allocator_settings": "7",
     "companions": "2",
     "containers": "4",
     "cuda_libraries": "3",
@@ -21,6 +22,7 @@ FAMILIES = {
     "gpu": "5",
     "installation": "1",
     "interpreter": "1",
+    "library_versions": "3",
     "lock_state": "9",
     "packages": "1",
     "system": "6",

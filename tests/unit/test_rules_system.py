@@ -132,6 +132,47 @@ TRIPS: dict[str, tuple[Facts, str, Severity]] = {
         "EL722",
         Severity.ERROR,
     ),
+    "hidden by an empty value": (
+        {**variables(CUDA_VISIBLE_DEVICES=""), "gpus": [gpu("8.0")]},
+        "EL726",
+        Severity.WARNING,
+    ),
+    "hidden by an empty value, and torch is blind": (
+        {**variables(CUDA_VISIBLE_DEVICES=""), "gpus": [gpu("8.0")], "torch/cuda_available": False},
+        "EL726",
+        Severity.ERROR,
+    ),
+    "a container without the compute capability": (
+        {**variables(NVIDIA_DRIVER_CAPABILITIES="utility"), "system/container": "docker"},
+        "EL727",
+        Severity.ERROR,
+    ),
+    "extensions for other GPUs": (
+        {**variables(TORCH_CUDA_ARCH_LIST="7.0;7.5"), "gpus": [gpu("8.6")]},
+        "EL728",
+        Severity.WARNING,
+    ),
+    "TF32 by default": (
+        {"torch/version": "1.10.2", "gpus": [gpu("8.0", "NVIDIA A100")]},
+        "EL731",
+        Severity.WARNING,
+    ),
+    "a split size that torch refuses": (
+        variables(PYTORCH_CUDA_ALLOC_CONF="max_split_size_mb:16"),
+        "EL732",
+        Severity.WARNING,
+    ),
+    "a threshold that torch refuses": (
+        variables(PYTORCH_CUDA_ALLOC_CONF="garbage_collection_threshold:80"),
+        "EL732",
+        Severity.WARNING,
+    ),
+    "expandable segments of the other backend": (
+        variables(PYTORCH_CUDA_ALLOC_CONF="backend:cudaMallocAsync,expandable_segments:True"),
+        "EL732",
+        Severity.WARNING,
+    ),
+    "no caching": (variables(PYTORCH_NO_CUDA_MEMORY_CACHING="1"), "EL734", Severity.WARNING),
     "the runtime's variable on the host": (
         {**variables(NVIDIA_VISIBLE_DEVICES="0"), "system/container": None},
         "EL723",
@@ -248,6 +289,36 @@ NEAR_MISSES: dict[str, tuple[Facts, str]] = {
         {**torch("2.3.0+cpu"), **DETERMINISTIC, **variables(CUBLAS_WORKSPACE_CONFIG=None)},
         "EL721",
     ),
+    "an empty value without GPUs": ({**variables(CUDA_VISIBLE_DEVICES=""), "gpus": []}, "EL726"),
+    "an unset value": ({**variables(CUDA_VISIBLE_DEVICES=None), "gpus": [gpu("8.0")]}, "EL726"),
+    "compute and utility": (
+        {**variables(NVIDIA_DRIVER_CAPABILITIES="compute,utility"), "system/container": "docker"},
+        "EL727",
+    ),
+    "capabilities outside a container": (
+        {**variables(NVIDIA_DRIVER_CAPABILITIES="utility"), "system/container": None},
+        "EL727",
+    ),
+    "extensions for this GPU": (
+        {**variables(TORCH_CUDA_ARCH_LIST="8.0 9.0+PTX"), "gpus": [gpu("8.6")]},
+        "EL728",
+    ),
+    "PTX for a newer GPU": (
+        {**variables(TORCH_CUDA_ARCH_LIST="9.0+PTX"), "gpus": [gpu("12.0")]},
+        "EL728",
+    ),
+    "TF32 off by default": ({"torch/version": "1.12.0", "gpus": [gpu("8.0")]}, "EL731"),
+    "an older card": ({"torch/version": "1.10.2", "gpus": [gpu("7.5")]}, "EL731"),
+    "TF32 switched off": (
+        {"torch/version": "1.10.2", "gpus": [gpu("8.0")], **variables(NVIDIA_TF32_OVERRIDE="0")},
+        "EL731",
+    ),
+    "values that torch takes": (
+        variables(PYTORCH_CUDA_ALLOC_CONF="max_split_size_mb:128,garbage_collection_threshold:0.8"),
+        "EL732",
+    ),
+    "no allocator variable": (variables(), "EL732"),
+    "caching as usual": (variables(PYTORCH_NO_CUDA_MEMORY_CACHING="0"), "EL734"),
     "devices that exist": (
         {**variables(CUDA_VISIBLE_DEVICES="1,0"), "gpus": [gpu("8.0"), gpu("8.0")]},
         "EL722",
@@ -324,6 +395,18 @@ DIFFERENCES: dict[str, tuple[Facts, Facts, str, Severity]] = {
         {"torch/allocator": "native", "env": {ALLOC: "a:1"}},
         {"torch/allocator": "cudaMallocAsync", "env": {ALLOC: "a:1"}},
         "EL701",
+        Severity.WARNING,
+    ),
+    "another order on a mixed machine": (
+        {**variables(CUDA_DEVICE_ORDER="PCI_BUS_ID"), **TWO_MODELS},
+        {**variables(), **TWO_MODELS},
+        "EL729",
+        Severity.WARNING,
+    ),
+    "the default of TF32 moved": (
+        {"torch/version": "1.11.0", "gpus": [gpu("8.6")]},
+        {"torch/version": "1.12.1", "gpus": [gpu("8.6")]},
+        "EL733",
         Severity.WARNING,
     ),
     "TF32 forbidden on one side": (
