@@ -19,7 +19,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from benchmarks.case_facts import Translation, translate
+from benchmarks.case_facts import translate
+from benchmarks.case_tree import Translation
 from envlock.diff.judge import judge_one, judge_pair
 from envlock.findings import Evidence, Finding, Severity, Side
 from envlock.lock.observation import Observation
