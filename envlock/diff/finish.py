@@ -22,6 +22,8 @@ class Found(NamedTuple):
     finding: Finding
     is_fault: bool = False
     """Of one environment by itself, and not of both."""
+    on_both: bool = False
+    """The same fault, from the same facts, on both sides."""
 
 
 def shown(env: Env, path: str) -> JsonValue:

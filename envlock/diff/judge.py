@@ -122,7 +122,7 @@ def judge_one(observation: Observation) -> Judgement:
         if ran is None:
             continue
         outcomes.append(_outcome(rule, ran))
-        found += [Found(order, finish_one(rule, fault, env), True) for fault in ran.faults]
+        found += [Found(order, finish_one(rule, fault, env), is_fault=True) for fault in ran.faults]
         if ran.crash:
             found.append(Found(len(RULES), ran.crash))
         if ran.status is Status.NOT_CHECKABLE:
@@ -159,6 +159,9 @@ def judge_pair(left: Observation, right: Observation, *, exact: bool = False) ->
             found += _faults_of_sides(order, rule, ran, pair)
         elif rule.pair is not None:
             found += _differences(order, rule, pair, exact=exact)
+    if not comparison.deltas:
+        # Two equal environments do not differ by a fault that they share; doctor tells it.
+        found = [f for f in found if not f.on_both]
     found += _plain(comparison, found, pair)
     decided = sum(o.status in {Status.PASSED, Status.FAILED} for o in outcomes)
     return Judgement(
@@ -180,7 +183,8 @@ def _faults_of_sides(order: int, rule: Rule, right: _Ran, pair: Pair) -> list[Fo
             same = is_same_on_both(fault, pair)
             standing = Standing.ON_BOTH if same else Standing.ON_BOTH_OTHERWISE
         finding = finish_one(rule, fault, pair.right, pair.left, standing)
-        found.append(Found(order, finding, standing is not Standing.ON_BOTH))
+        on_both = standing is Standing.ON_BOTH
+        found.append(Found(order, finding, is_fault=not on_both, on_both=on_both))
     for subject, fault in there.items():
         if subject not in here:
             found.append(Found(order, finish_one(rule, fault, pair.left, pair.right)))

@@ -74,6 +74,8 @@ def image_requirement(env: Env) -> Iterator[Fault]:
     skips the check at your own risk.
     """
     text = env.need("env.NVIDIA_REQUIRE_CUDA")
+    if (env.peek("env.NVIDIA_DISABLE_REQUIRE") or "").lower() in {"1", "true"}:
+        raise DoesNotApplyError("NVIDIA_DISABLE_REQUIRE is set")
     groups = [[_condition_holds(c, env) for c in group.split(",")] for group in text.split()]
     if not groups or any(False not in group for group in groups):
         if groups and all(None in group for group in groups):

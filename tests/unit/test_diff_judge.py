@@ -128,9 +128,14 @@ def test_a_fault_of_the_left_side_alone_is_cured() -> None:
 
 
 def test_the_same_fault_on_both_sides_explains_nothing() -> None:
-    judged = pair(OLD_DRIVER, OLD_DRIVER)
-    assert [(f.code, f.severity) for f in judged.findings] == [("EL401", Severity.INFO)]
-    assert judged.findings[0].message.startswith("On both sides")
+    left, right = {**OLD_DRIVER, "system/cores": 8}, {**OLD_DRIVER, "system/cores": 16}
+    finding = lead(pair(left, right))
+    assert (finding.code, finding.severity) == ("EL401", Severity.INFO)
+    assert finding.message.startswith("On both sides")
+
+
+def test_equal_environments_do_not_differ_whatever_their_faults() -> None:
+    assert pair(OLD_DRIVER, OLD_DRIVER).findings == ()
 
 
 def test_a_fault_of_both_sides_with_other_values_stays_a_fault() -> None:

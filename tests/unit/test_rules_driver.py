@@ -269,6 +269,13 @@ NEAR_MISSES: dict[str, tuple[Facts, str]] = {
         },
         "EL408",
     ),
+    "a check that is switched off": (
+        {
+            "env": {"NVIDIA_REQUIRE_CUDA": "cuda>=12.4", "NVIDIA_DISABLE_REQUIRE": "true"},
+            "driver/cuda": "12.2",
+        },
+        "EL408",
+    ),
     "conditions that are not about the driver": (
         {"env": {"NVIDIA_REQUIRE_CUDA": "brand=tesla"}, "driver/cuda": "12.2"},
         "EL408",
