@@ -234,7 +234,8 @@ def missing(pair: Pair) -> Iterator[Fault]:
     sides = [(pair.left, REFERENCE, HERE), (pair.right, HERE, REFERENCE)]
     for env, without, other_name in sides:
         other = pair.right if env is pair.left else pair.left
-        if env.lacks("torch") and reading.torch_version(other) is not None:
+        here, there = reading.torch_version(env), reading.torch_version(other)
+        if env.lacks("torch") and here is None and there is not None:
             yield Fault(
                 subject="torch",
                 message=(
