@@ -246,7 +246,7 @@ class Noise(Model):
 
 
 class BehaviourRecord(Model):
-    schema_: Annotated[Literal["envlock.behaviour/1"], Field(alias="schema")] = BEHAVIOUR_SCHEMA
+    schema_: Annotated[Literal["envlock.behaviour/1"], Field(alias="schema")]
     device_class: Literal["cpu", "cuda"]
     battery: Digest
     """Of the definition of all workloads: other workloads cannot be compared."""

@@ -180,6 +180,8 @@ class Group(NamedTuple):
     """Some twenty times what it takes on an idle machine."""
     probes: Tuple[str, ...]
     """What is unavailable when the group gives nothing."""
+    alone: bool = False
+    """Whether another group at the same time would show in its figures."""
 
 
 GROUPS: Dict[str, Group] = {
@@ -187,7 +189,7 @@ GROUPS: Dict[str, Group] = {
     "numerics": Group(run_numerics, 180, ("numerics",)),
     "memory": Group(run_memory, 240, ("tensor_peak", "alloc_peak", "optimizer")),
     "leak": Group(run_leak, 120, ("leak",)),
-    "shm": Group(run_shm, 120, ("shm",)),
+    "shm": Group(run_shm, 120, ("shm",), alone=True),
     "trace": Group(run_trace, 180, ("sim",)),
     "compile": Group(run_compile, 180, ("compile",)),
     "cuda": Group(

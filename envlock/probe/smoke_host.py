@@ -34,7 +34,8 @@ def pin(torch: Any, threads: int) -> None:
     torch.backends.cudnn.allow_tf32 = False
     torch.backends.cudnn.benchmark = False
     torch.backends.cudnn.deterministic = True
-    torch.use_deterministic_algorithms(True, warn_only=True)
+    # The public name for this imports the whole compiler first, which takes two seconds.
+    torch._C._set_deterministic_algorithms(True, warn_only=True)  # noqa: SLF001
 
 
 def plain_attention_only(torch: Any) -> None:

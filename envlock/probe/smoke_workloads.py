@@ -196,7 +196,7 @@ class Workloads:
     ) -> Loop:
         torch = self.torch
         if batch is None:  # without bf16 instructions a CPU takes 10 to 25 times as long
-            batch = SIZES.batch // 4 if variant == "bf16" else SIZES.batch
+            batch = SIZES.batch // 2 if variant == "bf16" else SIZES.batch
         model = self.language_model(SIZES, checkpointed=variant == "checkpoint")
         self.numbers.fill(model).to(self.device)
         tokens = self.numbers.integers(batch, SIZES.length, below=SIZES.vocabulary, seed=1)

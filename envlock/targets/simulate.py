@@ -5,56 +5,45 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from packaging.version import Version
-
-from envlock.allocator.device import Device
-from envlock.allocator.model import Allocator, OutOfDeviceMemoryError
-from envlock.allocator.rules import MIB, parse_torch_release, rules_for
+from envlock.allocator.rules import parse_torch_release, rules_for
+from envlock.allocator.segments import Context
 from envlock.allocator.settings import Settings, parse_settings, settings_text
+from envlock.allocator.whatif import Workload, need
 from envlock.errors import InputError
 
-_STEP = 2 * MIB
-"""A driver's page: cards that differ by less give the same answer."""
+Trace = Sequence[tuple[int, int]]
+"""(block, bytes) for an allocation, (block, 0) for its release, in order."""
 
 
-def simulate(
-    trace: Sequence[tuple[int, int]], torch: str, environ: Mapping[str, str]
-) -> dict[str, Any]:
-    """The probe ``sim`` of a record: under default settings, and under the user's if there are any.
+def simulate(trace: Trace, torch: str, environ: Mapping[str, str]) -> dict[str, Any]:
+    """The probe ``sim`` of a record: under torch's own settings, and under the user's if any.
 
-    ``trace``: (block, bytes) for an allocation, (block, 0) for a release.
+    Raises InputError for a torch release that is not modelled.
     """
-    release = parse_torch_release(torch)
-    found: dict[str, Any] = {
-        "status": "ok",
-        "values": {"default_settings": _figures(trace, release, Settings())},
-    }
+    rules = rules_for(release := parse_torch_release(torch))
+    work = Workload(operations=trace, contexts=(Context(),), caveats=())
+
+    def figures(settings: Settings) -> dict[str, int]:
+        found = need(work, rules, settings)
+        return {
+            "requested": peak_requested(trace),
+            "reserved": found.peak_reserved,
+            "min_device": found.smallest,
+        }
+
+    probe: dict[str, Any] = {"status": "ok", "values": {"default_settings": figures(Settings())}}
     text = settings_text(environ, release)
     if text:
-        found["settings"] = {"user_settings": text}
+        probe["settings"] = {"user_settings": text}
         try:
-            settings = parse_settings(text, release)
-            found["values"]["user_settings"] = _figures(trace, release, settings)
+            probe["values"]["user_settings"] = figures(parse_settings(text, release))
         except InputError as error:
-            found["skipped"] = {"user_settings": error.message}
-    return found
+            probe["skipped"] = {"user_settings": error.message}
+    return probe
 
 
-def _figures(
-    trace: Sequence[tuple[int, int]], torch: Version, settings: Settings
-) -> dict[str, int]:
-    reserved = _reserved(trace, torch, settings, None)
-    if reserved is None:  # without a limit only a fraction of no card could refuse
-        raise InputError("the traced run does not fit under these settings")
-    requested = _requested(trace)
-    return {
-        "requested": requested,
-        "reserved": reserved,
-        "min_device": _smallest_card(trace, torch, settings, (requested, reserved)),
-    }
-
-
-def _requested(trace: Sequence[tuple[int, int]]) -> int:
+def peak_requested(trace: Trace) -> int:
+    """The most bytes alive at once, before any rounding."""
     live: dict[int, int] = {}
     now = peak = 0
     for block, size in trace:
@@ -65,32 +54,3 @@ def _requested(trace: Sequence[tuple[int, int]]) -> int:
         else:
             now -= live.pop(block)
     return peak
-
-
-def _reserved(
-    trace: Sequence[tuple[int, int]], torch: Version, settings: Settings, capacity: int | None
-) -> int | None:
-    """Peak reserved, or None where the run would be out of memory."""
-    allocator = Allocator(rules_for(torch), settings, Device(capacity))
-    try:
-        allocator.run(trace)
-    except OutOfDeviceMemoryError:
-        return None
-    return allocator.peak_reserved
-
-
-def _smallest_card(
-    trace: Sequence[tuple[int, int]],
-    torch: Version,
-    settings: Settings,
-    bounds: tuple[int, int],
-) -> int:
-    """By bisection between what is requested at once and what is reserved without a limit."""
-    too_small, enough = bounds[0] // _STEP - 1, -(-bounds[1] // _STEP)
-    while enough - too_small > 1:
-        middle = (too_small + enough) // 2
-        if _reserved(trace, torch, settings, middle * _STEP) is None:
-            too_small = middle
-        else:
-            enough = middle
-    return enough * _STEP

@@ -257,6 +257,7 @@ def test_a_record_that_does_not_fit_is_refused(spoil: dict[str, Any]) -> None:
 
 def test_a_record_survives_the_lock_file() -> None:
     once = Behaviour.model_validate({"cpu": record()})
-    dumped = once.model_dump(mode="json", by_alias=True, exclude_none=True)
+    dumped = once.model_dump(mode="json", by_alias=True, exclude_defaults=True)
+    assert dumped["cpu"]["schema"] == "envlock.behaviour/1"
     assert Behaviour.model_validate(dumped) == once
     assert once.cuda is None
