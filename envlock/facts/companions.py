@@ -39,6 +39,14 @@ class Floor:
     source: tuple[str, ...]
 
 
+@functools.cache
+def _by_distribution() -> dict[str, list[dict[str, Any]]]:
+    found: dict[str, list[dict[str, Any]]] = {}
+    for row in rows("extensions"):
+        found.setdefault(row["distribution"], []).append(row)
+    return found
+
+
 def _applies(row: dict[str, Any], version: str | None) -> bool:
     if row["since"] and not (version and versions.at_least(version, row["since"])):
         return False
@@ -55,6 +63,6 @@ def extension_floors(distribution: str, version: str | None) -> tuple[Floor, ...
             confidence=row["confidence"],
             source=tuple(row["source"]),
         )
-        for row in rows("extensions")
-        if row["distribution"] == distribution and _applies(row, version)
+        for row in _by_distribution().get(distribution, ())
+        if _applies(row, version)
     )

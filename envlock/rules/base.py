@@ -53,6 +53,7 @@ class Env:
     side: Side
     _found: dict[str, Any] = field(default_factory=dict, repr=False, compare=False)
     """Many rules ask for the same facts."""
+    _versions: dict[str, str] = field(default_factory=dict, repr=False, compare=False)
 
     def find(self, path: str) -> Any:
         """A value, ABSENT or Unknown. What envlock itself set says nothing about the target."""
@@ -87,8 +88,11 @@ class Env:
 
     def package(self, name: str) -> str | None:
         """The version of an installed distribution, None where absent or unknown."""
-        found: str | None = self.peek(f"packages.{name}.version")
-        return found
+        if not self._versions:
+            self._versions[""] = ""  # read, even where it is empty
+            table = self.peek_table("packages").items()
+            self._versions.update({n: p.version for n, p in table if isinstance(p.version, str)})
+        return self._versions.get(name)
 
     def table(self, path: str) -> Mapping[str, Any]:
         """A table by name, empty where it is absent; undecided where nobody read it."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import re
 from collections.abc import Iterator
 
@@ -30,6 +31,7 @@ _GLIBC_TAG = re.compile(r"manylinux_2_(\d+)_|manylinux(1|2010|2014)_")
 _OLD_TAGS = {"1": 5, "2010": 12, "2014": 17}
 
 
+@functools.lru_cache(maxsize=1024)
 def _tag_glibc(tag: str) -> int | None:
     """The minor of the glibc that a wheel tag demands; of several, the oldest that will do."""
     found = [
