@@ -115,10 +115,10 @@ FAULTS = (
     ),
     Fault(
         name="patched-file",
-        files={"functional.py": "raise_never = True\n"},
-        instructions=[f'COPY ["functional.py", "{SITE}/torch/_namedtensor_internals.py"]'],
-        code_family="1",
-        subject="files.altered",
+        files={"patched.py": "# patched by hand, once, at night\n"},
+        instructions=[f'COPY ["patched.py", "{SITE}/torch/_appdirs.py"]'],
+        code_family="116",
+        subject="packages.torch",
     ),
     Fault(
         name="library-path",
@@ -134,8 +134,8 @@ FAULTS = (
             _install("nvidia-nvtx-cu12==12.4.127"),
             _install("nvidia-nvtx-cu11==11.8.86"),
         ],
-        code_family="3",
-        subject="contested",
+        code_family="305",
+        subject="packages.nvidia-nvtx",
     ),
     Fault(
         name="leak",

@@ -22,6 +22,7 @@ from envlock.lock.observation import (
     NOT_RECORDED,
     Absent,
     Fact,
+    FileCheck,
     Observation,
     System,
     Text,
@@ -71,7 +72,9 @@ def verify(name: str, options: VerifyOptions) -> Report:
     return Report(
         command="verify",
         left=f"lock {lock.table.id.rpartition(':')[2][:12]}",
-        right=f"image:{name} {image.image_id[:19]}",
+        right=f"image:{image.image_id[:19]}"
+        if name == image.image_id
+        else f"image:{name} ({image.image_id[:19]})",
         findings=judgement.findings,
         checked=judgement.checked,
         unknown=judgement.unknown,
@@ -111,7 +114,10 @@ def expected(lock: Lock, found: Observation) -> Observation:
     env: dict[Text, Fact[Text]] = dict.fromkeys(names, ABSENT)
     env.update({n: v for n, v in runtime_env(lock) if n in names})
     env.update(lock.table.image.env)
-    return image_side(lock.observed).model_copy(update={"env": env, "files": found.files})
+    files = found.files
+    if isinstance(files, FileCheck):  # an image of the lock has them all, unaltered
+        files = FileCheck(checked=files.checked)
+    return image_side(lock.observed).model_copy(update={"env": env, "files": files})
 
 
 def image_side(observation: Observation) -> Observation:
