@@ -32,6 +32,7 @@ TORCH = Environment(
     fallback=("--extra-index-url", PYTORCH_CPU),
 )
 CUDA_TORCH = Environment(name="torch-cu121", requirements=("torch==2.3.0", "numpy==1.26.4"))
+NEWER_CUDA_TORCH = Environment(name="torch-cu124", requirements=("torch==2.6.0", "numpy==1.26.4"))
 
 
 def ensure_environment(wanted: Environment, folder: Path = BUILD) -> Path:

@@ -15,7 +15,14 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
-from environments import CUDA_TORCH, TORCH, ensure_base, ensure_engine, ensure_environment
+from environments import (
+    CUDA_TORCH,
+    NEWER_CUDA_TORCH,
+    TORCH,
+    ensure_base,
+    ensure_engine,
+    ensure_environment,
+)
 
 ROOT = Path(__file__).resolve().parent.parent
 BIN = Path(sys.executable).parent
@@ -73,8 +80,11 @@ def engine() -> bool:
 def cuda_image() -> bool:
     ensure_engine()
     ensure_base()
-    python = ensure_environment(CUDA_TORCH)
-    return pytest("tests/cuda_image", env={"ENVLOCK_TEST_CUDA_TORCH_PYTHON": str(python)})
+    interpreters = {
+        "ENVLOCK_TEST_CUDA_TORCH_PYTHON": str(ensure_environment(CUDA_TORCH)),
+        "ENVLOCK_TEST_NEWER_CUDA_TORCH_PYTHON": str(ensure_environment(NEWER_CUDA_TORCH)),
+    }
+    return pytest("tests/cuda_image", env=interpreters)
 
 
 def gpu() -> bool:
