@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
-from envlock.allocator import freelist
 from envlock.allocator.device import Device
 from envlock.allocator.expandable import AddressRanges
 from envlock.allocator.freelist import ADDRESS, SHIFT, Edges, Pool
@@ -56,11 +55,12 @@ class Segments:
         self.before_retry: Callable[[], None] = self.release_unused
         """Called when the card is full; whoever holds blocks back frees them here first."""
         self._growing = 0
-        self.large_segment = settings.large_segment or rules.large_segment
-        self.limit = self._memory_limit()
+        self._throws = settings.throw_early
+        self._large_segment = settings.large_segment or rules.large_segment
+        self._limit = self._memory_limit()
         self.ages: dict[int, int] | None = None
         """How many searches there had been when a free block came to be, by its begin."""
-        if self.limit is not None and settings.gc_threshold:
+        if self._limit is not None and settings.gc_threshold:
             self.ages = {}
         self.searches = 0
         self.ranges: dict[int, AddressRanges] = {}
@@ -90,23 +90,21 @@ class Segments:
             raise OutOfDeviceMemoryError(block, size)
         return grown
 
-    def segment_size(self, size: int) -> int:
-        """What the driver is asked for when a request of this (rounded) size finds no block."""
+    def _ask_driver(self, pool: Pool, size: int) -> tuple[int, int] | None:
+        """A segment, or more pages of one; None when there is no memory, or none is allowed."""
         rules = self.rules
         if size <= rules.small_size:
-            return rules.small_segment
-        if size < rules.min_large:
-            return self.large_segment
-        return -(-size // rules.round_large) * rules.round_large
-
-    def _ask_driver(self, pool: Pool, size: int) -> tuple[int, int] | None:
-        segment = self.segment_size(size)
-        if self.limit is not None and self.reserved + segment > self.limit:
+            segment = rules.small_segment
+        elif size < rules.min_large:
+            segment = self._large_segment
+        else:
+            segment = -(-size // rules.round_large) * rules.round_large
+        if self._limit is not None and self.reserved + segment > self._limit:
             return None
         if self.ranges:
             return self.ranges[id(pool)].grow(size)
         device = self.device
-        if self.settings.throw_early and device.used + segment > device.total:
+        if self._throws and device.used + segment > device.total:
             raise OutOfDeviceMemoryError(self._growing, size)
         base = device.malloc(segment, self._growing)
         if base is None:
@@ -124,8 +122,7 @@ class Segments:
         for large in (1, 0):
             pools = [self.pools[index][large] for index in shared]
             for pool in pools:
-                for begin in self._unused(pool):
-                    self._release(pool, begin)
+                self._release(pool, self._unused(pool))
             if self.ranges:
                 for pool in pools:
                     self.ranges[id(pool)].release()
@@ -136,8 +133,9 @@ class Segments:
         return [index for index in order if not self.contexts[index].private_pool]
 
     def _count(self, base: int, change: int) -> None:
-        self.reserved += change
-        self.peak_reserved = max(self.peak_reserved, self.reserved)
+        self.reserved = reserved = self.reserved + change
+        if reserved > self.peak_reserved:  # noqa: PLR1730 - a call takes longer than the rest here
+            self.peak_reserved = reserved
         if self.journal is not None:
             self.journal.append((self._growing, base, change))
 
@@ -147,11 +145,17 @@ class Segments:
         begins = [key & ADDRESS for key in pool]
         return [begin for begin in begins if edges[begin] == ends.get(begin)]
 
-    def _release(self, pool: Pool, base: int) -> None:
-        end = self.ends.pop(base)
-        freelist.remove(self.edges, pool, base, end)
-        self.device.free(base, end - base)
-        self._count(base, base - end)
+    def _release(self, pool: Pool, bases: Sequence[int]) -> None:
+        """Give whole segments, each one free block, back to the driver."""
+        if not bases:
+            return
+        gone = set(bases)
+        pool[:] = [key for key in pool if key & ADDRESS not in gone]
+        for base in bases:
+            end = self.ends.pop(base)
+            del self.edges[base], self.edges[end]
+            self.device.free(base, end - base)
+            self._count(base, base - end)
 
     def _release_oversize(self, pool: Pool, size: int) -> bool:
         """With a split limit: free one oversize block that is enough, or several largest first."""
@@ -166,21 +170,21 @@ class Segments:
         unused = [b for b in self._unused(pool) if self.ends[b] - b >= limit]
         enough = [base for base in unused if self.ends[base] - base >= wanted]
         if enough:
-            self._release(pool, enough[0])
+            self._release(pool, enough[:1])
             return True
         released = 0
         for base in reversed(unused):
             if released >= wanted:
                 break
             released += self.ends[base] - base
-            self._release(pool, base)
+            self._release(pool, [base])
         return released >= wanted
 
     def _collect_garbage(self) -> None:
         """Give back unused large segments of at least average age, oldest average first."""
-        if self.ages is None or self.limit is None:
+        if self.ages is None or self._limit is None:
             return
-        excess = self.reserved - int(self.settings.gc_threshold * self.limit)
+        excess = self.reserved - int(self.settings.gc_threshold * self._limit)
         if excess <= 0:
             return
         pools = [self.pools[index][1] for index in self._shared()]
@@ -194,7 +198,7 @@ class Segments:
                     kept.append((pool, base))
                     continue
                 excess -= self.ends[base] - base
-                self._release(pool, base)
+                self._release(pool, [base])
             unused = kept
 
     def _memory_limit(self) -> int | None:
@@ -208,7 +212,7 @@ class Segments:
         found = {}
         for pools in self.pools:
             for pool, page in zip(
-                pools, (self.rules.small_segment, self.large_segment), strict=True
+                pools, (self.rules.small_segment, self._large_segment), strict=True
             ):
                 ranges = AddressRanges(self.edges, pool, self.device, self._count)
                 ranges.set_sizes(page=page, length=int(share * self.device.total))
