@@ -10,16 +10,16 @@ $(VENV)/ready: pyproject.toml scripts/make-venv.sh
 	sh scripts/make-venv.sh $(PYTHON) $(VENV)
 
 demo: $(VENV)/ready ## capture, build, verify and diff a real environment, then seed faults
-	$(VENV)/bin/python scripts/demo.py
+	$(VENV)/bin/python -m scripts.demo
 
 test: $(VENV)/ready ## lint, types and the unit, torch and engine tests; needs at most 30 minutes
-	$(VENV)/bin/python scripts/test.py lint unit process torch engine
+	$(VENV)/bin/python -m scripts.test lint unit process torch engine
 
 test-full: $(VENV)/ready ## everything, real CUDA wheels included
-	$(VENV)/bin/python scripts/test.py lint unit process torch engine cuda-image gpu
+	$(VENV)/bin/python -m scripts.test lint unit process torch engine cuda-image gpu
 
 unit: $(VENV)/ready ## lint, types and the tests that need no process and no network
-	$(VENV)/bin/python scripts/test.py lint unit
+	$(VENV)/bin/python -m scripts.test lint unit
 
 bench: $(VENV)/ready ## speed, as ratios measured in one run
 	$(VENV)/bin/python -m benchmarks.speed

@@ -16,7 +16,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from environments import (
+from scripts.environments import (
     BUILD,
     ROOT,
     TORCH,
@@ -27,7 +27,7 @@ from environments import (
     ensure_environment,
     say,
 )
-from faults import FAULTS, Fault, build_fault
+from scripts.faults import FAULTS, Fault, build_fault
 
 TAG = "envlock-demo:good"
 SECOND = Environment(

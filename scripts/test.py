@@ -1,6 +1,6 @@
 """Run tiers of tests, set up what each needs, and print what each took.
 
-    python scripts/test.py lint unit torch engine
+    python -m scripts.test lint unit torch engine
 
 A tier whose need cannot be met fails; it never skips.
 """
@@ -15,7 +15,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
-from environments import (
+from scripts.environments import (
     CUDA_TORCH,
     NEWER_CUDA_TORCH,
     TORCH,

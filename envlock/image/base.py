@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,7 +19,8 @@ from envlock.lock.model import Lock
 from envlock.targets.engine import Engine, ImageInfo
 
 OFFICIAL = "docker.io/library/python:{version}-slim"
-OFFICIAL_PYTHON = "/usr/local/bin/python3"
+PYTHON_ON_PATH = "python3"
+"""Both the official images and distributions have it on the PATH of their config."""
 LAYOUT_PREFIX = "oci:"
 BOOTSTRAPPED = "bootstrapped"
 PYTHON_LABEL, PYTHON_VERSION_LABEL = "org.envlock.base.python", "org.envlock.base.python-version"
@@ -81,7 +83,7 @@ def named_base(reference: str | None, lock: Lock) -> Base:
     chosen = reference or OFFICIAL.format(version=python_version(lock))
     name, _, digest = check_reference(chosen, "image.base").partition("@")
     return Base(
-        reference=chosen, name=name, digest=digest, python=OFFICIAL_PYTHON, origin="not resolved"
+        reference=chosen, name=name, digest=digest, python=PYTHON_ON_PATH, origin="not resolved"
     )
 
 
@@ -98,7 +100,7 @@ def _from_engine(reference: str, origin: str, choice: BaseChoice, engine: Engine
         reference=pinned,
         name=pinned.partition("@")[0],
         digest=pinned.partition("@")[2] or info.image_id,
-        python=_interpreter(info),
+        python=_checked_path(info.labels.get(PYTHON_LABEL, PYTHON_ON_PATH)),
         layers=info.layers,
         origin=origin,
     )
@@ -117,15 +119,8 @@ def _pinned(reference: str, info: ImageInfo, choice: BaseChoice) -> str:
     )
 
 
-def _interpreter(info: ImageInfo) -> str:
-    if PYTHON_LABEL in info.labels:
-        return _checked_path(info.labels[PYTHON_LABEL])
-    official = "PYTHON_VERSION" in info.env  # set by the official python images
-    return OFFICIAL_PYTHON if official else "/usr/bin/python3"
-
-
 def _checked_path(path: str) -> str:
-    if not path.startswith("/") or not all(c.isalnum() or c in "/._-" for c in path):
+    if not re.fullmatch(r"(?:/[A-Za-z0-9._-]+)+|python3", path, re.ASCII):
         raise InputError(f"image.base: label {PYTHON_LABEL}: not a path of an interpreter")
     return path
 
@@ -145,7 +140,7 @@ def _served(layout: Layout, origin: str) -> Iterator[Base]:
             reference=registry.reference,
             name=BOOTSTRAPPED,
             digest=layout.manifest_digest,
-            python=_checked_path(_labels(layout).get(PYTHON_LABEL, "/usr/bin/python3")),
+            python=_checked_path(_labels(layout).get(PYTHON_LABEL, PYTHON_ON_PATH)),
             layers=tuple(_config(layout)["rootfs"]["diff_ids"]),
             origin=origin,
         )
