@@ -12,7 +12,7 @@ import hashlib
 from collections import Counter
 from typing import Any, Dict, List, Tuple
 
-from smoke_memory import MEMORY_STEPS, make_lifetimes
+import smoke_memory
 
 LARGEST_BLOCKS = 8
 OPTIMIZER_PARAMETERS, OPTIMIZER_ELEMENTS = 16, 65_536
@@ -24,7 +24,7 @@ def allocator_peak(torch: Any, workloads: Any, name: str, **changes: Any) -> Dic
     with _profiler(torch) as profile:
         with torch.profiler.record_function("build"):
             loop = workloads.build(name, **changes)
-        for _ in range(MEMORY_STEPS):
+        for _ in range(smoke_memory.MEMORY_STEPS):
             with torch.profiler.record_function("step"):
                 loop.step()
         with torch.profiler.record_function("drop"):
@@ -98,7 +98,7 @@ def optimizer_peak(torch: Any, workloads: Any, name: str) -> int:
 
     Raises where this release or device lacks the implementation.
     """
-    with make_lifetimes(torch) as lifetimes:
+    with smoke_memory.make_lifetimes(torch) as lifetimes:
         lifetimes.ignore(workloads.numbers.pool)
         workloads.numbers.restart()
         parameters = [

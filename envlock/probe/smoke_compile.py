@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Dict, List
 
-from smoke_memory import malloc_counter
+import smoke_memory
 
 LENGTHS = tuple(range(3, 15))
 """Twelve lengths; 0 and 1 are special to the compiler."""
@@ -13,7 +13,7 @@ LENGTHS = tuple(range(3, 15))
 def compile_counts(torch: Any) -> Dict[str, int]:
     """Graphs made for twelve lengths, with shapes taken as fixed and with automatic shapes."""
     found = {}
-    in_use, _ = malloc_counter()
+    in_use, _ = smoke_memory.malloc_counter()
     before = in_use() if in_use else 0
     for name, dynamic in (("graphs_fixed", False), ("graphs_automatic", None)):
         graphs: List[int] = []

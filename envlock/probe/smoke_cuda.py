@@ -9,8 +9,8 @@ from __future__ import annotations
 import gc
 from typing import Any, Callable, Dict
 
+import smoke_memory
 import smoke_nvml
-from smoke_memory import MEMORY_STEPS
 
 MIB = 1 << 20
 BUDGET_BYTES = 2 << 30
@@ -30,7 +30,7 @@ def allocator_figures(torch: Any, workloads: Any, name: str) -> Dict[str, int]:
     clean(torch)
     before = torch.cuda.memory_stats()
     loop = workloads.build(name)
-    for _ in range(MEMORY_STEPS):
+    for _ in range(smoke_memory.MEMORY_STEPS):
         loop.step()
     torch.cuda.synchronize()
     after = torch.cuda.memory_stats()

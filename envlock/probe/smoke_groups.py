@@ -9,13 +9,13 @@ import smoke_compile
 import smoke_cuda
 import smoke_host
 import smoke_kernels
+import smoke_lines
 import smoke_memory
 import smoke_numerics
 import smoke_nvml
 import smoke_shm
 import smoke_trace
 import smoke_workloads
-from smoke_lines import Emit
 
 Options = Dict[str, Any]
 
@@ -31,10 +31,10 @@ def battery_digest() -> str:
     )
 
 
-def run_env(torch: Any, emit: Emit, options: Options) -> None:
+def run_env(torch: Any, emit: smoke_lines.Emit, options: Options) -> None:
     """First what the user's own settings give; only then are they pinned."""
     resident = smoke_shm.resident_bytes()
-    emit.step("env/values", lambda: smoke_host.environment(torch, options["device"]))
+    emit.step("env/values", lambda: smoke_host.environment(torch))
     emit.step("limits", lambda: smoke_shm.limits(resident))
     workloads = _workloads(torch, options)
     emit.step("precision/values", lambda: smoke_kernels.precision(torch, workloads))
@@ -52,7 +52,7 @@ def run_env(torch: Any, emit: Emit, options: Options) -> None:
     _random(torch, emit, options["device"])
 
 
-def _random(torch: Any, emit: Emit, device: str) -> None:
+def _random(torch: Any, emit: smoke_lines.Emit, device: str) -> None:
     changed = 0
     for name, make in smoke_kernels.random_draws(torch, device).items():
         emit.step("rng/values/" + name, lambda make=make: smoke_kernels.draw(torch, make, seed=1))
@@ -64,7 +64,7 @@ def _random(torch: Any, emit: Emit, device: str) -> None:
     emit.step("rng", lambda: {"control_changed": changed})
 
 
-def run_numerics(torch: Any, emit: Emit, options: Options) -> None:
+def run_numerics(torch: Any, emit: smoke_lines.Emit, options: Options) -> None:
     workloads = _pinned(torch, options)
 
     def measure(name: str) -> Any:
@@ -77,7 +77,7 @@ def run_numerics(torch: Any, emit: Emit, options: Options) -> None:
     )
 
 
-def run_memory(torch: Any, emit: Emit, options: Options) -> None:
+def run_memory(torch: Any, emit: smoke_lines.Emit, options: Options) -> None:
     workloads = _pinned(torch, options)
     names = smoke_workloads.MEMORY_WORKLOADS
 
@@ -106,7 +106,7 @@ def run_memory(torch: Any, emit: Emit, options: Options) -> None:
             emit.step("alloc_peak/control/sdpa_math", lambda: allocator(name)["peak"])
 
 
-def run_leak(torch: Any, emit: Emit, options: Options) -> None:
+def run_leak(torch: Any, emit: smoke_lines.Emit, options: Options) -> None:
     workloads = _pinned(torch, options)
     loop = workloads.build("lm_fp32")
     kept: List[Any] = []
@@ -117,22 +117,22 @@ def run_leak(torch: Any, emit: Emit, options: Options) -> None:
         emit.skip("leak/values/malloc", reason)
 
 
-def run_shm(torch: Any, emit: Emit, _: Options) -> None:
+def run_shm(torch: Any, emit: smoke_lines.Emit, _: Options) -> None:
     torch.set_num_threads(THREADS)
     emit.step("shm", smoke_shm.blocks)
     emit.step("shm", lambda: smoke_shm.load_batches(torch))
 
 
-def run_trace(torch: Any, emit: Emit, _: Options) -> None:
+def run_trace(torch: Any, emit: smoke_lines.Emit, _: Options) -> None:
     emit.step("sim/values", lambda: smoke_trace.record_trace(torch))
 
 
-def run_compile(torch: Any, emit: Emit, options: Options) -> None:
+def run_compile(torch: Any, emit: smoke_lines.Emit, options: Options) -> None:
     _pinned(torch, options)
     emit.step("compile/values", lambda: smoke_compile.compile_counts(torch))
 
 
-def run_cuda(torch: Any, emit: Emit, options: Options) -> None:
+def run_cuda(torch: Any, emit: smoke_lines.Emit, options: Options) -> None:
     """In this order: the first figures are of a GPU that this process has not touched yet."""
     _need_device(torch, options)
     emit.step("neighbours/values", smoke_nvml.neighbours)
@@ -164,7 +164,11 @@ def _need_device(torch: Any, options: Options) -> None:
 
 
 def _each(
-    emit: Emit, workloads: Any, place: str, names: Sequence[str], measure: Callable[[str], Any]
+    emit: smoke_lines.Emit,
+    workloads: Any,
+    place: str,
+    names: Sequence[str],
+    measure: Callable[[str], Any],
 ) -> None:
     for name in names:
         reason = workloads.unavailable(name)
@@ -175,7 +179,7 @@ def _each(
 
 
 class Group(NamedTuple):
-    run: Callable[[Any, Emit, Options], None]
+    run: Callable[[Any, smoke_lines.Emit, Options], None]
     limit_s: int
     """Some twenty times what it takes on an idle machine."""
     probes: Tuple[str, ...]

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
 import re
+import signal
 from typing import Any, Dict, Optional
 
 SHM = "/dev/shm"  # noqa: S108 - the folder that shared memory lives in, not a place for files
+_PR_SET_PDEATHSIG = 1
 USER_VARIABLES = (
     "CUBLAS_WORKSPACE_CONFIG",
     "CUDA_LAUNCH_BLOCKING",
@@ -24,6 +27,14 @@ USER_VARIABLES = (
     "PYTORCH_NO_CUDA_MEMORY_CACHING",
     "TORCH_ALLOW_TF32_CUBLAS_OVERRIDE",
 )
+
+
+def die_with_parent() -> None:
+    """So that nothing goes on computing when the host ends the probe: Linux only."""
+    try:
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, int(signal.SIGKILL))
+    except (AttributeError, OSError, TypeError):
+        pass
 
 
 def pin(torch: Any, threads: int) -> None:
@@ -46,10 +57,10 @@ def plain_attention_only(torch: Any) -> None:
         torch.backends.cuda.enable_cudnn_sdp(False)
 
 
-def environment(torch: Any, device: str) -> Dict[str, Any]:
+def environment(torch: Any) -> Dict[str, Any]:
     """Versions and switches that select the tolerance column and are named in reports."""
     gpu: Any = {"absent": True}
-    if device == "cuda" and torch.cuda.is_available():
+    if torch.cuda.is_available():
         gpu = torch.cuda.get_device_name(0)
     return {
         "gpu": gpu,

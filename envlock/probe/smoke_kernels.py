@@ -6,7 +6,7 @@ import hashlib
 import math
 from typing import Any, Callable, Dict
 
-from smoke_numerics import tensor_bytes
+import smoke_numerics
 
 DRAWS = 64
 FP16_SCALES = (8, 16, 24, 28, 32, 40, 64)
@@ -53,7 +53,7 @@ def random_draws(torch: Any, device: str) -> Dict[str, Callable[[], Any]]:
 def draw(torch: Any, make: Callable[[], Any], seed: int) -> str:
     """Digest of one draw after seeding."""
     torch.manual_seed(seed)
-    return hashlib.sha256(tensor_bytes(make())).hexdigest()[:16]
+    return hashlib.sha256(smoke_numerics.tensor_bytes(make())).hexdigest()[:16]
 
 
 def precision(torch: Any, workloads: Any, *, round_operands: bool = False) -> Dict[str, float]:

@@ -11,7 +11,7 @@ import tempfile
 from typing import Any, Dict, Optional
 
 import smoke_host
-from smoke_lines import describe
+import smoke_lines
 
 MIB = 1 << 20
 LADDER = (16 * MIB, 48 * MIB, 96 * MIB)
@@ -82,7 +82,7 @@ def load_batches(
         for _ in loader:
             found["batches"] += 1
     except RuntimeError as error:
-        found["failure"] = describe(error)
+        found["failure"] = smoke_lines.describe(error)
     after = oom_kills()
     if before is not None and after is not None:
         found["oom_kills"] = after - before

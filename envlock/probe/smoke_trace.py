@@ -9,10 +9,12 @@ from __future__ import annotations
 
 from typing import Any, Dict, List
 
-from smoke_memory import make_lifetimes
-from smoke_workloads import Sizes, Workloads
+import smoke_memory
+import smoke_workloads
 
-TRACE_SIZES = Sizes(vocabulary=8192, width=512, heads=8, blocks=2, batch=8, length=1024)
+TRACE_SIZES = smoke_workloads.Sizes(
+    vocabulary=8192, width=512, heads=8, blocks=2, batch=8, length=1024
+)
 LENGTHS = (200, 333, 421, 517, 603, 777, 811, 1000)
 """Tokens per sequence and step. Each step is too large for the blocks that the last one left, which
 is what makes a caching allocator reserve far more than is used."""
@@ -22,9 +24,12 @@ def record_trace(torch: Any) -> List[List[int]]:
     """``[block, bytes]`` when a storage is made, ``[block, 0]`` when it is released, in order."""
     from torch._subclasses.fake_tensor import FakeTensorMode
 
-    workloads = Workloads.without_numbers(torch)
+    workloads = smoke_workloads.Workloads.without_numbers(torch)
     events: List[List[int]] = []
-    with FakeTensorMode(allow_non_fake_inputs=True), make_lifetimes(torch, events) as lifetimes:
+    with (
+        FakeTensorMode(allow_non_fake_inputs=True),
+        smoke_memory.make_lifetimes(torch, events) as lifetimes,
+    ):
         model = workloads.language_model(TRACE_SIZES)
         optimizer = _MultiTensorAdamW(torch, list(model.parameters()))
         for length in LENGTHS:

@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 
 import envlock.facts
 from envlock.findings import Finding, JsonValue, Severity
-from envlock.lock.behaviour import BehaviourRecord, Measured, RunEnvironment
+from envlock.lock.behaviour import BehaviourRecord, Measured
 from envlock.lock.observation import value_of
 
 if sys.version_info >= (3, 11):
@@ -77,17 +77,19 @@ class Records:
         """Whether the figures have to be equal: one build on one kind of processor."""
         if self.recorded is None:
             return False
-        one, other = _build(self.recorded.env), _build(self.measured.env)
+        one, other = _build(self.recorded), _build(self.measured)
         return None not in one and one == other
 
     def subject(self, *parts: str) -> str:
         return ".".join(("behaviour", self.measured.device_class, *parts))
 
 
-def _build(env: RunEnvironment) -> tuple[object, ...]:
+def _build(record: BehaviourRecord) -> tuple[object, ...]:
     """What has to agree for equal bits; None where it is unknown."""
-    processor = value_of(env.gpu) or value_of(env.processor)  # of a CPU record, gpu is absent
-    return (value_of(env.torch), value_of(env.isa), processor, tuple(sorted(env.libs.items())))
+    env = record.env
+    processor = env.processor if record.device_class == "cpu" else env.gpu
+    libraries = tuple(sorted(env.libs.items()))
+    return (value_of(env.torch), value_of(env.isa), value_of(processor), libraries)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -11,27 +11,11 @@ from typing import Any, Literal
 from pydantic import ValidationError
 
 from envlock.errors import InputError, TargetError
-from envlock.lock.behaviour import BEHAVIOUR_SCHEMA, BehaviourRecord
-from envlock.targets.base import PROBES, ProbeCall, Target
+from envlock.lock.behaviour import BEHAVIOUR_SCHEMA, Behaviour, BehaviourRecord
+from envlock.lock.observation import value_of
+from envlock.targets.base import PROBES, ProbeCall, ProgressLines, Target
+from envlock.targets.bundle import bundle
 from envlock.targets.simulate import simulate
-
-PARTS = (
-    "smoke_lines",
-    "smoke_host",
-    "smoke_workloads",
-    "smoke_memory",
-    "smoke_allocator",
-    "smoke_numerics",
-    "smoke_kernels",
-    "smoke_shm",
-    "smoke_trace",
-    "smoke_compile",
-    "smoke_nvml",
-    "smoke_cuda",
-    "smoke_groups",
-    "smoke",
-)
-"""In the order in which they import each other."""
 
 CPU_BATTERY = ("env", "numerics", "memory", "leak", "shm", "trace")
 CUDA_BATTERY = ("cuda", "env", "numerics", "memory", "leak", "shm")
@@ -40,32 +24,22 @@ and is only run when asked for."""
 
 TIMEOUT_S = 600.0
 
-_LOADER = """\
-import sys, types
-for _name, _text in {parts!r}:
-    _module = sys.modules[_name] = types.ModuleType(_name)
-    exec(compile(_text, _name + ".py", "exec"), _module.__dict__)
-sys.modules["smoke"].main(sys.argv[1:], globals().get("PROGRAM"))
-"""
+Device = Literal["cpu", "cuda"]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SmokeCall(ProbeCall):
-    """The call whose program is all parts of the probe.
-
-    They are several files for the reader and one text for the target, where nothing may be
-    written. The text is also a value in itself, because the probe feeds it to its children.
-    """
+    """The call whose program is also a value in itself: the probe feeds it to its children."""
 
     def source(self) -> bytes:
-        parts = [(name, (PROBES / f"{name}.py").read_text("utf-8")) for name in PARTS]
-        return f"PROGRAM = {_LOADER.format(parts=parts)!r}\nexec(PROGRAM)\n".encode()
+        program = bundle(PROBES, self.probe).decode("ascii")
+        return f"PROGRAM = {program!a}\nexec(PROGRAM)\n".encode("ascii")
 
 
 def measure(
     target: Target,
     *,
-    device: Literal["cpu", "cuda"] = "cpu",
+    device: Device = "cpu",
     battery: Sequence[str] | None = None,
     progress: Callable[[str], None] = lambda _: None,
 ) -> BehaviourRecord:
@@ -76,14 +50,21 @@ def measure(
     """
     if battery is None:
         battery = CPU_BATTERY if device == "cpu" else CUDA_BATTERY
-    progress(f"smoke: {', '.join(battery)} on {device} in {target.describe()}")
+    progress(f"running the smoke test on {device} in {target.describe()}")
     options = {
         "device": device,
         "groups": list(battery),
         # On a GPU some kernels are not repeatable, and the limits have to know.
         "repeat": device == "cuda" and "numerics" in battery,
     }
-    call = SmokeCall(probe="smoke", arguments=[json.dumps(options)], timeout_s=TIMEOUT_S)
+    call = SmokeCall(
+        probe="smoke",
+        arguments=[json.dumps(options)],
+        timeout_s=TIMEOUT_S,
+        on_stderr=ProgressLines(
+            lambda done, total: progress(f"smoke test: {done} of {total} groups done")
+        ),
+    )
     answer = target.run_probe(call)
     try:
         return BehaviourRecord.model_validate(_record(answer, device))
@@ -93,6 +74,16 @@ def measure(
             f"the smoke probe's answer does not fit its schema at {detail}",
             hint="something in the target changed the answer on its way",
         ) from error
+
+
+def measure_devices(
+    target: Target, *, progress: Callable[[str], None] = lambda _: None
+) -> Behaviour:
+    """The record of the CPU, and beside it that of the GPU where torch finds one."""
+    cpu = measure(target, progress=progress)
+    if value_of(cpu.env.gpu) is None:
+        return Behaviour(cpu=cpu)
+    return Behaviour(cpu=cpu, cuda=measure(target, device="cuda", progress=progress))
 
 
 def _simulated(probe: Mapping[str, Any], env: Mapping[str, Any]) -> dict[str, Any]:

@@ -7,7 +7,6 @@ environment without the patch.
 
 from __future__ import annotations
 
-import os
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
@@ -19,6 +18,7 @@ from envlock.lock.behaviour import BehaviourRecord
 from envlock.rules.behaviour import judge_behaviour
 from envlock.targets.local import LocalInterpreter
 from envlock.targets.smoke import measure
+from tests.torch.interpreter import torch_python
 
 # Runs in the environment at start-up, before torch: it waits for torch's import.
 HOOK = """
@@ -68,13 +68,6 @@ BF16_PRODUCTS = """
 PLAIN_ATTENTION = """
     torch.backends.cuda.enable_flash_sdp(False)
 """
-
-
-def torch_python() -> Path:
-    path = os.environ.get("ENVLOCK_TEST_TORCH_PYTHON")
-    if not path:
-        pytest.fail("set ENVLOCK_TEST_TORCH_PYTHON to an interpreter that has torch")
-    return Path(path)
 
 
 @pytest.fixture(scope="module")
