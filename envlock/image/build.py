@@ -17,7 +17,7 @@ from envlock.errors import BuildError, InputError
 from envlock.image import buildkit
 from envlock.image.base import BaseChoice, chosen_base, named_base
 from envlock.image.fetch import Shelves, cache_folder, gather, place
-from envlock.image.plan import BuildPlan, make_plan, python_version
+from envlock.image.plan import BuildPlan, check_buildable, make_plan, python_version
 from envlock.image.render import render_context
 from envlock.lock.model import BaseImage, Lock
 from envlock.lock.pip_config import read_pip_config
@@ -49,9 +49,9 @@ class Built:
 def build_image(lock: Lock, options: BuildOptions, say: Callable[[str], None]) -> Built:
     """Raises BuildError, or TargetError when the engine is down. Nothing is left of a failure."""
     seconds: dict[str, float] = {}
-    wanted = python_version(lock)
+    check_buildable(lock)
     engine = Engine.connect()
-    with chosen_base(options.base, wanted, engine, say) as base:
+    with chosen_base(options.base, python_version(lock), engine, say) as base:
         plan = make_plan(lock, base, options.os_packages)
         say(f"base {base.reference}: {base.origin}")
         started = time.monotonic()
