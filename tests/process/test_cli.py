@@ -65,7 +65,7 @@ READERS = [["diff"], ["doctor"], ["show"], ["render"], ["build"], ["fetch", "-d"
         ("missing.lock", None, ["cannot be read"]),
         ("cut.lock", GOOD[: len(GOOD) // 2].encode(), []),
         ("empty.lock", b"", []),
-        ("junk.lock", bytes(range(256)) * 40, ["UTF-8"]),
+        ("junk.lock", bytes(range(256)) * 40, []),
         ("newer.lock", GOOD.replace("envlock-lock/1", "envlock-lock/2").encode(), ["schema"]),
         ("type.lock", GOOD.replace("resolved = true", "resolved = 1").encode(), ["resolved"]),
         ("list.lock", b"[1, 2]\n", []),

@@ -22,9 +22,13 @@ def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     build = [sys.executable, "-m", "build", "--wheel", "--no-isolation", "--outdir", str(folder)]
     subprocess.run([*build, str(ROOT)], check=True, capture_output=True)
     (wheel,) = folder.glob("torch_envlock-*.whl")
-    subprocess.run([str(UV), "venv", "--quiet", "--python", sys.executable, str(folder / "venv")], check=True)
+    subprocess.run(
+        [str(UV), "venv", "--quiet", "--python", sys.executable, str(folder / "venv")], check=True
+    )
     python = str(folder / "venv" / "bin" / "python")
-    subprocess.run([str(UV), "pip", "install", "--quiet", "--python", python, str(wheel)], check=True)
+    subprocess.run(
+        [str(UV), "pip", "install", "--quiet", "--python", python, str(wheel)], check=True
+    )
     return folder / "venv" / "bin" / "envlock"
 
 
@@ -40,10 +44,20 @@ def test_it_renders_from_its_own_templates(installed: Path, tmp_path: Path) -> N
 
 
 def test_it_observes_and_compares(installed: Path, tmp_path: Path) -> None:
-    capture = [str(installed), "capture", "--offline", "--python", sys.executable, "-o", "here.lock"]
+    capture = [
+        str(installed),
+        "capture",
+        "--offline",
+        "--python",
+        sys.executable,
+        "-o",
+        "here.lock",
+    ]
     subprocess.run(capture, cwd=tmp_path, check=True, capture_output=True)
     compare = [str(installed), "diff", "here.lock", "--python", sys.executable, "--format", "json"]
     done = subprocess.run(compare, cwd=tmp_path, check=False, capture_output=True)
     assert done.returncode == 0, done.stderr
-    explain = subprocess.run([str(installed), "explain"], check=True, capture_output=True, text=True)
+    explain = subprocess.run(
+        [str(installed), "explain"], check=True, capture_output=True, text=True
+    )
     assert "EL201" in explain.stdout
