@@ -112,7 +112,7 @@ class Allocator:
         least, mask = rules.min_block - 1, -rules.min_block
         round_size = self.round_size if self.settings.divisions else None
         append = deque[Placed](maxlen=0).append if placed is None else placed.append
-        take = live.pop
+        take, take_edge = live.pop, edges.pop
         small, large = pools[self._current]
         for block, requested in operations:
             if requested > 0:
@@ -126,7 +126,7 @@ class Allocator:
                     at, least_rest = self._choose(pool, size, at, least_rest)
                 if at < len(pool):
                     begin = pool.pop(at) & ADDRESS
-                    end = edges.pop(begin)
+                    end = take_edge(begin)
                 else:
                     begin, end = grow(block, pool, size)
                 cut = begin + size
@@ -139,17 +139,17 @@ class Allocator:
                         self._note_age(cut)
                 else:
                     cut = end
-                    edges.pop(end, None)
+                    take_edge(end, None)
                 live[block] = entry = (begin, cut, pool)
                 append(entry)
             elif not requested:
                 begin, end, pool = take(block)
                 if begin in edges:
-                    left = edges.pop(begin)
+                    left = take_edge(begin)
                     del pool[bisect_left(pool, (begin - left) << SHIFT | left)]
                     begin = left
                 if end in edges:
-                    right = edges.pop(end)
+                    right = take_edge(end)
                     del pool[bisect_left(pool, (right - end) << SHIFT | end)]
                     end = right
                 edges[begin] = end

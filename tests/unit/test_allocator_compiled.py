@@ -20,7 +20,7 @@ from envlock.allocator.rules import CHECKED_RELEASES, Rules, Ties, rules_for
 from envlock.allocator.segments import Context, OutOfDeviceMemoryError
 from envlock.allocator.settings import parse_settings
 
-DATA = Path(__file__).parent / "data/allocator/compiled.json.gz"
+DATA = Path(__file__).parent / "data/allocator/compiled/decisions.json.gz"
 CASES: list[dict[str, Any]] = json.loads(gzip.decompress(DATA.read_bytes()))["cases"]
 
 
