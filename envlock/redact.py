@@ -12,24 +12,25 @@ import unicodedata
 
 HIDDEN = "***"
 
-_URL_USER = re.compile(r"(?P<scheme>\b[a-z][a-z0-9+.\-]*:/{1,3})[^\s/@]*@", re.IGNORECASE)
+# Every quantifier that can meet a long word is bounded, or starts at one place of it only: hostile
+# text of n characters must not cost n * n steps.
+_URL_USER = re.compile(
+    r"(?P<scheme>\b[a-z][a-z0-9+.\-]{0,30}:/{1,3})[^\s/@]{0,4096}@", re.IGNORECASE
+)
 """``https://user:password@`` and the malformed ``https:/user:password@``, which urlsplit reads as
 a path without a user."""
-_BARE_USER = re.compile(r"[^\s/:@'\"=]+:[^\s/@'\"]+@(?=[\w.\-\[])")
+_BARE_USER = re.compile(r"(?<![^\s/@'\"=])[^\s/:@'\"=]{1,256}:[^\s/@'\"]{1,4096}@(?=[\w.\-\[])")
 """``user:password@host`` without a scheme, as in proxy settings."""
-_TOKEN_PATH = re.compile(
-    r"(?P<url>(?:\b[a-z][a-z0-9+.\-]*://|(?:[\w\-]+\.)+[a-z]{2,})[^\s'\"<>]*?)/t/[^/\s'\"]+",
-    re.IGNORECASE,
-)
+_WORD = re.compile(r"[^\s'\"<>]+")
+_HOST = re.compile(r"://|[\w\-]\.[a-z]{2,}", re.IGNORECASE)
+_TOKEN_PATH = re.compile(r"/t/[^/]+")
 """conda channels: ``https://host/t/<token>/channel``, with or without the scheme."""
-_QUERY = re.compile(r"(?P<url>\b[a-z][a-z0-9+.\-]*://[^\s?#'\"<>]*)[?][^\s'\"<>]*", re.IGNORECASE)
-_FRAGMENT = re.compile(
-    r"(?P<url>\b[a-z][a-z0-9+.\-]*://[^\s#'\"<>]*)#(?!(?:sha256|subdirectory|egg)=)[^\s'\"<>]*",
-    re.IGNORECASE,
-)
+_SCHEME = re.compile(r"(?<=[a-z0-9])://", re.IGNORECASE)
+_KEPT_FRAGMENT = re.compile(r"(?:(?:sha256|subdirectory|egg)=[^&]*&?)*")
 _HEADER = re.compile(r"\b(?P<kind>bearer|basic)\s+[\w.~+/=\-]{8,}", re.IGNORECASE)
 _SETTING = re.compile(
-    r"(?P<name>[\w\-]*(?:token|passw(?:or)?d|secret|api[_\-]?key|credential)[\w\-]*[\"']?\s*[=:]\s*)"
+    r"(?P<name>(?:token|passw(?:or)?d|secret|api[_\-]?key|credential)[\w\-]{0,128}[\"']?"
+    r"\s{0,16}[=:]\s{0,16})"
     r"[\"']?[^\s\"',;&]+",
     re.IGNORECASE,
 )
@@ -48,14 +49,30 @@ def redact(text: str) -> str:
     """``text`` without credentials, query strings, device ids and home folders."""
     text = _URL_USER.sub(rf"\g<scheme>{HIDDEN}@", text)
     text = _BARE_USER.sub(f"{HIDDEN}@", text)
-    text = _TOKEN_PATH.sub(rf"\g<url>/t/{HIDDEN}", text)
-    text = _QUERY.sub(rf"\g<url>?{HIDDEN}", text)
-    text = _FRAGMENT.sub(rf"\g<url>#{HIDDEN}", text)
+    text = _WORD.sub(lambda word: _without_tokens(word[0]), text)
     text = _HEADER.sub(rf"\g<kind> {HIDDEN}", text)
     text = _SETTING.sub(rf"\g<name>{HIDDEN}", text)
     text = _KNOWN_TOKEN.sub(HIDDEN, text)
     text = _DEVICE.sub(HIDDEN, text)
     return _HOME.sub("~", text)
+
+
+def _without_tokens(word: str) -> str:
+    """A word that may be a URL, without what opens doors in its path, query and fragment."""
+    place = word.find("/t/")
+    if place > 0 and _HOST.search(word[:place]):
+        word = word[:place] + _TOKEN_PATH.sub(f"/t/{HIDDEN}", word[place:])
+    scheme = _SCHEME.search(word)
+    if scheme is None:
+        return word
+    for place in range(scheme.end(), len(word)):
+        if word[place] == "?" or (
+            word[place] == "#" and not _KEPT_FRAGMENT.fullmatch(word, place + 1)
+        ):
+            return word[: place + 1] + HIDDEN
+        if word[place] == "#":
+            break
+    return word
 
 
 def safe_text(raw: bytes | str, *, lines: int = 12, width: int = 300) -> str:
