@@ -20,6 +20,7 @@ import sys
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Dict, Iterator, List, Optional, Tuple
 
+import observe_machine
 import smoke_groups
 import smoke_host
 import smoke_lines
@@ -103,7 +104,7 @@ def run_groups(token: str, options: Options) -> Iterator[Tuple[str, Ended]]:
 
 def room(device: str) -> int:
     """How many groups at a time. A GPU is for one: its memory in use is one of the figures."""
-    limit = smoke_host.memory_limit()
+    limit = observe_machine.cgroup_memory()
     if device != "cpu" or (isinstance(limit, int) and limit < ROOM_BYTES):
         return 1
     return min(2, len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 1)

@@ -14,6 +14,7 @@ import smoke_memory
 import smoke_numerics
 import smoke_nvml
 import smoke_shm
+import smoke_snapshot
 import smoke_trace
 import smoke_workloads
 
@@ -148,6 +149,12 @@ def run_cuda(torch: Any, emit: smoke_lines.Emit, options: Options) -> None:
     emit.step("headroom/values", lambda: smoke_cuda.headroom(torch, workloads))
 
 
+def run_snapshot(torch: Any, emit: smoke_lines.Emit, options: Options) -> None:
+    _need_device(torch, options)
+    smoke_host.pin(torch, THREADS)
+    emit.step("snapshot/values", lambda: smoke_snapshot.record_snapshot(torch))
+
+
 def _pinned(torch: Any, options: Options) -> Any:
     smoke_host.pin(torch, THREADS)
     return _workloads(torch, options)
@@ -196,6 +203,7 @@ GROUPS: Dict[str, Group] = {
     "shm": Group(run_shm, 120, ("shm",), alone=True),
     "trace": Group(run_trace, 180, ("sim",)),
     "compile": Group(run_compile, 180, ("compile",)),
+    "snapshot": Group(run_snapshot, 180, ("snapshot",)),
     "cuda": Group(
         run_cuda,
         300,

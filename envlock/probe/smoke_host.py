@@ -6,7 +6,10 @@ import ctypes
 import os
 import re
 import signal
-from typing import Any, Dict, Optional
+from typing import Any, Dict
+
+import observe_common
+import observe_machine
 
 SHM = "/dev/shm"  # noqa: S108 - the folder that shared memory lives in, not a place for files
 _PR_SET_PDEATHSIG = 1
@@ -75,7 +78,7 @@ def environment(torch: Any) -> Dict[str, Any]:
 
 def processor() -> Any:
     """Vendor, family and model. Not the marketing name, which tells more than is needed."""
-    text = read_text("/proc/cpuinfo") or ""
+    text = observe_common.read_text("/proc/cpuinfo", 1 << 16) or ""
     found = []
     for name in ("vendor_id", "cpu family", "model", "CPU implementer", "CPU part"):
         match = re.search(r"^%s\s*: (\S+)$" % name, text, re.MULTILINE)
@@ -131,32 +134,10 @@ def user_settings(torch: Any) -> Dict[str, str]:
 
 def limits() -> Dict[str, Any]:
     """Bytes; ``{"absent": true}`` means no limit."""
-    shm = {"unknown": "no /dev/shm"}
+    shm: Any = {"unknown": "no /dev/shm"}
     try:
         stat = os.statvfs(SHM)
         shm = stat.f_blocks * stat.f_frsize
     except (OSError, AttributeError):
         pass
-    return {"memory": memory_limit(), "shm": shm}
-
-
-def memory_limit() -> Any:
-    """Of this control group, version 2 then 1. A limit above 2**60 is how version 1 says none."""
-    for path in ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes"):
-        text = read_text(path)
-        if text is None:
-            continue
-        text = text.strip()
-        if text == "max" or (text.isdigit() and int(text) > 1 << 60):
-            return {"absent": True}
-        if text.isdigit():
-            return int(text)
-    return {"unknown": "no control group limit can be read"}
-
-
-def read_text(path: str) -> Optional[str]:
-    try:
-        with open(path, encoding="utf-8", errors="replace") as file:
-            return file.read(65536)
-    except OSError:
-        return None
+    return {"memory": observe_machine.cgroup_memory(), "shm": shm}

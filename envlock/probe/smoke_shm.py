@@ -7,9 +7,12 @@ releases ("worker exited unexpectedly"). The control group's count of kills tell
 from __future__ import annotations
 
 import os
+import re
 import tempfile
 from typing import Any, Dict, Optional
 
+import observe_common
+import observe_machine
 import smoke_host
 import smoke_lines
 
@@ -21,12 +24,13 @@ LOADER_TIMEOUT_S = 30
 
 
 def oom_kills() -> Optional[int]:
-    """Processes that this control group's memory limit has killed so far; version 2, then 1."""
-    for path in ("/sys/fs/cgroup/memory.events", "/sys/fs/cgroup/memory/memory.oom_control"):
-        for line in (smoke_host.read_text(path) or "").splitlines():
-            name, _, value = line.partition(" ")
-            if name == "oom_kill" and value.strip().isdigit():
-                return int(value)
+    """Processes that this control group's memory limit has killed so far."""
+    for folder in observe_machine._cgroup_folders("/sys/fs/cgroup", "memory"):  # noqa: SLF001
+        for name in ("memory.events", "memory.oom_control"):  # version 2, version 1
+            text = observe_common.read_text(os.path.join(folder, name), 1024) or ""
+            found = re.search(r"^oom_kill (\d+)$", text, re.MULTILINE)
+            if found:
+                return int(found.group(1))
     return None
 
 
@@ -82,7 +86,8 @@ def load_batches(
         for _ in loader:
             found["batches"] += 1
     except RuntimeError as error:
-        found["failure"] = smoke_lines.describe(error)
+        # A worker's error is quoted with its traceback; its last line says what happened.
+        found["failure"] = smoke_lines.scrub((str(error).strip() or "no text").splitlines()[-1])
     after = oom_kills()
     if before is not None and after is not None:
         found["oom_kills"] = after - before
@@ -95,9 +100,9 @@ def limits(resident: Any) -> Dict[str, Any]:
     Inside a container physical memory and the number of CPUs are the machine's: both mislead.
     """
     found: Dict[str, Any] = {
-        "memory_limit": smoke_host.memory_limit(),
+        "memory_limit": observe_machine.cgroup_memory(),
         "import_resident": resident,
-        "cpu_quota": cpu_quota(),
+        "cpu_quota": observe_machine.cgroup_cpus(),
         "cpus": os.cpu_count() or {"unknown": "the system does not say"},
     }
     try:
@@ -109,22 +114,7 @@ def limits(resident: Any) -> Dict[str, Any]:
 
 def resident_bytes() -> Any:
     """Of this process now, from the kernel."""
-    fields = (smoke_host.read_text("/proc/self/statm") or "").split()
+    fields = (observe_common.read_text("/proc/self/statm") or "").split()
     if len(fields) < 2:
         return {"unknown": "no /proc/self/statm"}
     return int(fields[1]) * os.sysconf("SC_PAGE_SIZE")
-
-
-def cpu_quota() -> Any:
-    """Cores that the control group grants; version 2, then 1."""
-    text = smoke_host.read_text("/sys/fs/cgroup/cpu.max")
-    if text is None:
-        quota = smoke_host.read_text("/sys/fs/cgroup/cpu/cpu.cfs_quota_us")
-        period = smoke_host.read_text("/sys/fs/cgroup/cpu/cpu.cfs_period_us")
-        text = "%s %s" % (quota or "", period or "")
-    fields = text.split()
-    if len(fields) != 2:
-        return {"unknown": "no control group quota can be read"}
-    if fields[0] in ("max", "-1"):
-        return {"absent": True}
-    return int(fields[0]) / int(fields[1])

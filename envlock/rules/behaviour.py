@@ -47,6 +47,7 @@ RULES: tuple[BehaviourRule, ...] = (
     memory.tensor_peak,
     memory.allocator_peak,
     gpu.predicted_memory,
+    gpu.model_replay,
     kernels.random_stream,
     machine.memory_limit,
     kernels.compile_graphs,
@@ -105,7 +106,7 @@ PAGES: tuple[Rule, ...] = (
 )
 """For ``envlock explain``."""
 
-_ABSOLUTE = ("leak", "shm", "limits", "neighbours")
+_ABSOLUTE = ("leak", "shm", "limits", "neighbours", "snapshot")
 """Probes whose figures are judged by themselves; a record adds nothing."""
 _NO_RECORD = "there is nothing to compare with"
 _MEMORY = ("tensor_peak", "alloc_peak", "optimizer")

@@ -155,6 +155,31 @@ def headroom(r: Records) -> Iterator[Verdict]:
     )
 
 
+@rule("EL827", Severity.WARNING)
+def model_replay(r: Records) -> Iterator[Verdict]:
+    """The model of the caching allocator decides otherwise than this card did.
+
+    A recording of the allocator at work is replayed in the model that predicts memory on machines
+    without a GPU. On the settings and releases it knows, every decision has to be the same. Where
+    one is not, predictions for this card are estimates.
+
+    To do: report it, with the torch release and the allocator settings.
+    """
+    probe = r.here("snapshot", Figures)
+    if probe is None or not probe.values.get("allocations"):
+        return
+    total, right = probe.values["allocations"], probe.values.get("decisions_right", 0)
+    yield Verdict(
+        subject=r.subject("snapshot"),
+        severity=None if right == total else Severity.WARNING,
+        message=f"The allocator model makes {right} of {total} decisions as this card did: what it "
+        "predicts for this card is an estimate.",
+        hint="report the torch release and PYTORCH_CUDA_ALLOC_CONF",
+        right=right,
+        explains=(r.subject("sim", "*"),),
+    )
+
+
 @rule("EL828", Severity.INFO)
 def repeatable(r: Records) -> Iterator[Verdict]:
     """Two runs in fresh processes do not give the same losses.

@@ -12,14 +12,18 @@ from envlock.lock.behaviour import (
     Limits,
     Numerics,
     Precision,
+    Probes,
     Rng,
     SharedMemory,
     TensorPeak,
+    Unavailable,
 )
 from envlock.lock.observation import value_of
 from envlock.rules.behaviour_base import Records, Verdict, rule, size
 from envlock.rules.behaviour_kernels import precision_class
 
+KILLED = "the memory limit of this control group killed"
+"""In the reason that the probe gives for a group of which the kernel ended the process."""
 _IMPORT_SHARE = 2
 """A limit under this many times what `import torch` takes leaves no room for a model."""
 
@@ -76,20 +80,29 @@ def killed_for_memory(r: Records) -> Iterator[Verdict]:
     To do: raise the limit (`docker run --memory`, the pod's limit), use fewer workers or smaller
     batches. The machine's physical memory says nothing here: the limit counts.
     """
-    probe = r.here("shm", SharedMemory)
-    if probe is None or probe.oom_kills is None:
+    for name in Probes.model_fields:
+        probe = getattr(r.measured.probes, name)
+        if isinstance(probe, Unavailable) and KILLED in probe.reason:
+            yield Verdict(
+                subject=r.subject(name, "killed"),
+                severity=Severity.ERROR,
+                message=f"The memory limit killed the process that measures {name}: "
+                "there is not enough for a small model.",
+                hint="raise the memory limit: docker run --memory",
+                right=probe.reason,
+                explains=(r.subject(name),),
+            )
+    loader = r.here("shm", SharedMemory)
+    if loader is None or loader.oom_kills is None:
         return
-    subject = r.subject("shm", "oom_kills")
-    if probe.oom_kills == 0:
-        yield Verdict(subject=subject)
-        return
+    killed = loader.oom_kills > 0
     yield Verdict(
-        subject=subject,
-        severity=Severity.ERROR,
-        message=f"The memory limit killed {probe.oom_kills} data loader worker(s): this is not a "
+        subject=r.subject("shm", "oom_kills"),
+        severity=Severity.ERROR if killed else None,
+        message=f"The memory limit killed {loader.oom_kills} data loader worker(s): this is not a "
         "matter of /dev/shm.",
         hint="raise the memory limit, or use fewer workers or smaller batches",
-        right=probe.oom_kills,
+        right=loader.oom_kills,
     )
 
 

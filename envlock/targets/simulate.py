@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from envlock.allocator.recording import parse_recording
+from envlock.allocator.replay import replay, score
 from envlock.allocator.rules import parse_torch_release, rules_for
 from envlock.allocator.segments import Context
 from envlock.allocator.settings import Settings, parse_settings, settings_text
@@ -40,6 +43,28 @@ def simulate(trace: Trace, torch: str, environ: Mapping[str, str]) -> dict[str, 
         except InputError as error:
             probe["skipped"] = {"user_settings": error.message}
     return probe
+
+
+def check_model(
+    recording: Mapping[str, Any], torch: str, environ: Mapping[str, str]
+) -> dict[str, int]:
+    """How many of a real card's decisions the model makes as it did.
+
+    Raises InputError for what is no recording, and for settings or releases that are not modelled.
+    """
+    release = parse_torch_release(torch)
+    settings = parse_settings(settings_text(environ, release) or "", release)
+    history = parse_recording("the card's recording", json.dumps(recording).encode())
+    found = replay(history, rules_for(release), settings)
+    right = score(history, found)
+    recorded = history.decisions.peak_reserved or 0
+    return {
+        "allocations": right.allocations,
+        "decisions_right": right.decisions_right,
+        "placements_right": right.placements_right,
+        "peak_reserved": found.peak_reserved,
+        "recorded_peak_reserved": recorded,
+    }
 
 
 def peak_requested(trace: Trace) -> int:

@@ -15,10 +15,10 @@ from envlock.lock.behaviour import BEHAVIOUR_SCHEMA, Behaviour, BehaviourRecord
 from envlock.lock.observation import value_of
 from envlock.targets.base import PROBES, ProbeCall, ProgressLines, Target
 from envlock.targets.bundle import bundle
-from envlock.targets.simulate import simulate
+from envlock.targets.simulate import check_model, simulate
 
 CPU_BATTERY = ("env", "numerics", "memory", "leak", "shm", "trace")
-CUDA_BATTERY = ("cuda", "env", "numerics", "memory", "leak", "shm")
+CUDA_BATTERY = ("cuda", "env", "numerics", "memory", "leak", "shm", "snapshot")
 """Groups of probes, each of which the probe runs in a process of its own. "compile" takes longest
 and is only run when asked for."""
 
@@ -95,6 +95,15 @@ def _simulated(probe: Mapping[str, Any], env: Mapping[str, Any]) -> dict[str, An
     return {"seconds": probe["seconds"], **figures}
 
 
+def _replayed(probe: Mapping[str, Any], env: Mapping[str, Any]) -> dict[str, Any]:
+    """The recorded allocations of the card, compared with what the allocator model decides."""
+    try:
+        figures = check_model(probe["values"], str(env.get("torch")), env.get("user", {}))
+    except InputError as error:
+        return {"status": "unavailable", "reason": error.message}
+    return {"status": "ok", "seconds": probe["seconds"], "values": figures}
+
+
 def _trace(events: Sequence[Any]) -> list[tuple[int, int]]:
     """Raises TypeError or ValueError for anything that is no list of allocations and releases."""
     live: set[int] = set()
@@ -118,8 +127,9 @@ def _record(answer: Mapping[str, Any], device: str) -> dict[str, Any]:
             env = probe.get("values", {})
         else:
             probes[name] = probe
-    if probes.get("sim", {}).get("status") == "ok":
-        probes["sim"] = _simulated(probes["sim"], env)
+    for name, judge in (("sim", _simulated), ("snapshot", _replayed)):
+        if probes.get(name, {}).get("status") == "ok":
+            probes[name] = judge(probes[name], env)
     neighbours = probes.get("neighbours", {}).get("values")
     if neighbours:
         noise["neighbours"] = neighbours["processes"]

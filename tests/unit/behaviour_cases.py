@@ -206,6 +206,11 @@ CASES: dict[str, tuple[dict[str, Any] | None, dict[str, Any], dict[str, Any]]] =
         gpu("headroom", batch=190, budget=1 << 31),
         gpu("headroom", batch=200, budget=1 << 31),
     ),
+    "EL827": (
+        None,
+        gpu("snapshot", allocations=400, decisions_right=399),
+        gpu("snapshot", allocations=400, decisions_right=400),
+    ),
     "EL893": (
         None,
         record(leak={"status": "ok", "values": {"malloc": 10}, "control": {"malloc": 10}}),

@@ -11,7 +11,9 @@ from envlock.findings import Severity
 from envlock.lock.behaviour import Behaviour, BehaviourRecord
 from envlock.rules.behaviour import PAGES
 from envlock.rules.behaviour_base import tolerances
+from envlock.rules.behaviour_machine import KILLED
 from envlock.rules.behaviour_memory import operator_changes
+from envlock.targets.base import PROBES
 from tests.unit.behaviour_cases import CASES, LEAK_OK, LOADER_DIED, on_gpu, probe, shm
 from tests.unit.behaviour_samples import (
     FLASH,
@@ -111,6 +113,18 @@ def test_a_small_dev_shm_is_told_before_it_kills() -> None:
 def test_a_worker_killed_by_the_memory_limit_is_not_blamed_on_shm() -> None:
     (error,) = faults(None, shm(batches=1, failure=LOADER_DIED, oom_kills=1))
     assert error.code == "EL815"
+
+
+def test_a_probe_killed_by_the_memory_limit_is_an_error_and_not_only_unknown() -> None:
+    reason = f"the process was ended by SIGKILL ({KILLED} 1)"
+    killed = record(numerics={"status": "unavailable", "reason": reason})
+    (error,) = faults(record(), killed)
+    assert (error.code, error.severity) == ("EL815", Severity.ERROR)
+    assert [f.code for f in error.folded] == ["EL892"]
+
+
+def test_the_probe_and_the_rule_say_killed_in_the_same_words() -> None:
+    assert KILLED in (PROBES / "smoke.py").read_text()
 
 
 def test_coarse_products_are_told_without_a_record() -> None:
