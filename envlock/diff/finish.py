@@ -24,6 +24,8 @@ class Found(NamedTuple):
     """Of one environment by itself, and not of both."""
     on_both: bool = False
     """The same fault, from the same facts, on both sides."""
+    moved: tuple[str, ...] = ()
+    """Of a fault whose subject is the same on both sides: the other facts behind it that differ."""
 
 
 def shown(env: Env, path: str) -> JsonValue:
@@ -94,6 +96,14 @@ def is_same_on_both(fault: Fault, pair: Pair) -> bool:
     return all(shown(pair.left, path) == shown(pair.right, path) for path in paths)
 
 
+def moved_facts(fault: Fault, pair: Pair) -> tuple[str, ...]:
+    """What changed under a subject that did not: ``torch.release``, for a triton left behind."""
+    if shown(pair.left, fault.subject) != shown(pair.right, fault.subject):
+        return ()
+    paths = dict.fromkeys(fault.evidence)
+    return tuple(p for p in paths if shown(pair.left, p) != shown(pair.right, p))
+
+
 def finish_one(
     rule: Rule,
     fault: Fault,
@@ -137,8 +147,21 @@ def finish_pair(rule: Rule, fault: Fault, pair: Pair, *, exact: bool) -> Finding
 
 
 def in_order(found: Iterable[Found]) -> list[Found]:
-    """Most severe first, then most likely cause first, then by subject."""
-    return sorted(found, key=lambda f: (f.finding.severity.rank, f.order, f.finding.subject))
+    """Most severe first, then causes before consequences, the likeliest first, then by subject."""
+    everything = list(found)
+
+    def place(each: Found) -> tuple[int, bool, int, str]:
+        follows = any(_follows(each, lead) for lead in everything)
+        return each.finding.severity.rank, follows, each.order, each.finding.subject
+
+    return sorted(everything, key=place)
+
+
+def _follows(fault: Found, lead: Found) -> bool:
+    """Whether a fault of one side came with a difference: all that changed for it is part of it."""
+    if lead.is_fault or not fault.moved or lead.finding.severity.rank > fault.finding.severity.rank:
+        return False
+    return all(_covers(lead.finding, path) for path in (fault.finding.subject, *fault.moved))
 
 
 def fold(found: list[Found]) -> tuple[Finding, ...]:
@@ -161,6 +184,9 @@ def fold(found: list[Found]) -> tuple[Finding, ...]:
 
 def _explains(lead: Found, each: Found) -> bool:
     if each.is_fault and not lead.is_fault:
-        return False  # a fault of one side does not follow from a difference
-    subject = each.finding.subject
-    return any(fnmatch.fnmatchcase(subject, pattern) for pattern in lead.finding.explains)
+        return _follows(each, lead)
+    return _covers(lead.finding, each.finding.subject)
+
+
+def _covers(lead: Finding, subject: str) -> bool:
+    return any(fnmatch.fnmatchcase(subject, pattern) for pattern in lead.explains)

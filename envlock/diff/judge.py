@@ -20,6 +20,7 @@ from envlock.diff.finish import (
     fold,
     in_order,
     is_same_on_both,
+    moved_facts,
 )
 from envlock.findings import Finding, Side
 from envlock.lock.observation import Observation
@@ -184,7 +185,8 @@ def _faults_of_sides(order: int, rule: Rule, right: _Ran, pair: Pair) -> list[Fo
             standing = Standing.ON_BOTH if same else Standing.ON_BOTH_OTHERWISE
         finding = finish_one(rule, fault, pair.right, pair.left, standing)
         on_both = standing is Standing.ON_BOTH
-        found.append(Found(order, finding, is_fault=not on_both, on_both=on_both))
+        moved = moved_facts(fault, pair) if standing is Standing.ALONE else ()
+        found.append(Found(order, finding, is_fault=not on_both, on_both=on_both, moved=moved))
     for subject, fault in there.items():
         if subject not in here:
             found.append(Found(order, finish_one(rule, fault, pair.left, pair.right)))

@@ -253,8 +253,8 @@ def ecc_errors(env: Env) -> Iterator[Fault]:
         if count:
             yield Fault(
                 subject=f"gpus.{index}.ecc_uncorrected",
-                message=f"GPU {index} has seen {count} uncorrectable memory error(s) since the "
-                "driver was loaded: the hardware is at fault.",
+                message=f"GPU {index} has counted uncorrectable memory errors since the driver was "
+                f"loaded ({count}): the hardware is at fault.",
                 hint="reset the GPU or reboot once; if it comes back, take the GPU out of service",
                 evidence=(f"gpus.{index}.name",),
             )

@@ -76,9 +76,17 @@ RULES: tuple[Rule, ...] = (
     system.glibc_too_old,
     system.libstdcxx_outside,
     system.soname_missing,
-    # What must fit torch.
+    # Another torch build, before what does not fit it any more.
+    torch_build.missing,
+    torch_build.other_kind,
+    torch_build.cuda_build,
+    torch_build.rocm_build,
+    # A mix of variants fails with every release, so the step between releases comes after it.
     domain_libraries.other_variant,
     domain_libraries.other_release,
+    torch_build.release,
+    torch_build.other_source,
+    # What must fit torch.
     companions.extension_for_other_torch,
     companions.other_cxx_abi,
     companions.triton_not_pinned,
@@ -92,12 +100,6 @@ RULES: tuple[Rule, ...] = (
     toolkit.nvcc_major,
     lock_state.index_line,
     # Differences, the ones with the largest effect first.
-    torch_build.missing,
-    torch_build.other_kind,
-    torch_build.cuda_build,
-    torch_build.rocm_build,
-    torch_build.release,
-    torch_build.other_source,
     driver.reference_build_needs_newer,
     gpu.reference_build_has_no_kernels,
     system.reference_needs_newer_glibc,

@@ -21,7 +21,7 @@ from envlock.rules.base import (
     check,
     difference,
 )
-from envlock.rules.wording import some
+from envlock.rules.wording import agree, some
 
 _MIB = 2**20
 _GIB = 2**30
@@ -85,8 +85,8 @@ def glibc_too_old(env: Env) -> Iterator[Fault]:
         names = sorted(needs[newest])
         yield Fault(
             subject="system.glibc",
-            message=f"glibc is 2.{have[1]}, and {some(name for name, _ in names)} need(s) "
-            f"2.{newest}: it cannot be loaded.",
+            message=f"glibc is 2.{have[1]}, and "
+            f"{agree((name for name, _ in names), 'needs', 'need')} 2.{newest} to be loaded.",
             hint="run in a container whose base has a newer glibc, or take an older release",
             evidence=("system.distribution", *(path for _, path in names[:3])),
             explains=("torch.importable", "system.glibcxx"),
@@ -108,8 +108,8 @@ def reference_needs_newer_glibc(pair: Pair) -> Iterator[Fault]:
     if have < (2, newest):
         yield Fault(
             subject="system.glibc",
-            message=f"glibc is 2.{have[1]} in {HERE}, and {some(n for n, _ in needs[newest])} of "
-            f"{REFERENCE} need(s) 2.{newest}: they cannot be installed here.",
+            message=f"glibc is 2.{have[1]} in {HERE}, and in {REFERENCE} "
+            f"{agree((n for n, _ in needs[newest]), 'needs', 'need')} 2.{newest}: not installable here.",
             hint="envlock build makes an image with a newer base",
             evidence=("system.distribution",),
         )
@@ -227,7 +227,7 @@ def soname_missing(env: Env) -> Iterator[Fault]:
             package = _os_package(soname)
             yield Fault(
                 subject=f"sonames.{soname}",
-                message=f"{soname} is not there, and {some(fact.needed_by)} need(s) it.",
+                message=f"{soname} is not there, and {agree(fact.needed_by, 'needs', 'need')} it.",
                 hint=f"apt-get install {package}" if package else f"install what owns {soname}",
                 explains=(f"sonames.{soname}.*", "torch.importable"),
             )
@@ -250,7 +250,7 @@ def soname_other(pair: Pair) -> Iterator[Fault]:
             owner = fact.os_package if isinstance(fact.os_package, str) else _os_package(soname)
             yield Fault(
                 subject=f"sonames.{soname}.path_class",
-                message=f"{soname}, which {some(fact.needed_by)} need(s), is in {REFERENCE}"
+                message=f"{soname}, which {agree(fact.needed_by, 'needs', 'need')}, is in {REFERENCE}"
                 f"{f' (from {owner})' if owner else ''} and missing in {HERE}.",
                 hint=f"apt-get install {owner}" if owner else f"install what owns {soname}",
                 evidence=(f"sonames.{soname}.os_package",),

@@ -9,34 +9,7 @@ from envlock.facts import INDEX, versions
 from envlock.findings import Severity
 from envlock.rules import reading
 from envlock.rules.base import DoesNotApplyError, Env, Fault, UndecidedError, check
-from envlock.rules.wording import listed
-
-
-@check("EL321", Severity.ERROR)
-def nvcc_major(env: Env) -> Iterator[Fault]:
-    """nvcc is of another CUDA major than torch.
-
-    Extensions cannot be compiled: torch refuses with "The detected CUDA version mismatches the
-    version that was used to compile PyTorch". Installed wheels do not need nvcc, and a difference
-    of minor releases is harmless.
-
-    To do: point CUDA_HOME and PATH to a toolkit of torch's CUDA major, or install a torch build for
-    the toolkit's major.
-    """
-    nvcc = env.need("toolkit.nvcc")
-    cuda = reading.need_torch_cuda(env)
-    have, need = versions.major(nvcc), versions.major(cuda.value)
-    if have is None or need is None:
-        raise UndecidedError("toolkit.nvcc", "not a version")
-    if have != need:
-        yield Fault(
-            subject="toolkit.nvcc",
-            message=f"nvcc is {nvcc}, torch is built for CUDA {cuda.value}: no CUDA extension can "
-            "be compiled here.",
-            hint=f"put a CUDA {need}.x toolkit first (CUDA_HOME and PATH), or install a torch build "
-            f"for CUDA {have}.x from {INDEX}",
-            evidence=(cuda.path, "toolkit.nvcc_from", "env.CUDA_HOME"),
-        )
+from envlock.rules.wording import agree
 
 
 _COMPILES = {
@@ -47,6 +20,42 @@ _COMPILES = {
     "nvdiffrast": (None, None),
 }
 """Distributions that compile CUDA code when they run -> (what makes that needless, since when)."""
+_PERHAPS_COMPILE = (*_COMPILES, "deepspeed-mii")
+
+
+@check("EL321", Severity.ERROR)
+def nvcc_major(env: Env) -> Iterator[Fault]:
+    """nvcc is of another CUDA major than torch.
+
+    Extensions cannot be compiled: torch refuses with "The detected CUDA version mismatches the
+    version that was used to compile PyTorch". Installed wheels do not need nvcc, and a difference
+    of minor releases is harmless. It is a warning where all distributions are known, none of them
+    compiles CUDA code and TORCH_CUDA_ARCH_LIST does not say that somebody does.
+
+    To do: point CUDA_HOME and PATH to a toolkit of torch's CUDA major, or install a torch build for
+    the toolkit's major. Nothing, if nothing is compiled.
+    """
+    nvcc = env.need("toolkit.nvcc")
+    cuda = reading.need_torch_cuda(env)
+    have, need = versions.major(nvcc), versions.major(cuda.value)
+    if have is None or need is None:
+        raise UndecidedError("toolkit.nvcc", "not a version")
+    if have == need:
+        return
+    compiling = [p for name in _PERHAPS_COMPILE if env.peek(p := f"packages.{name}")]
+    if env.peek("env.TORCH_CUDA_ARCH_LIST"):
+        compiling.append("env.TORCH_CUDA_ARCH_LIST")
+    idle = "packages" in env.observation.exhaustive and not compiling
+    end = ", which matters only when one is built" if idle else ""
+    yield Fault(
+        subject="toolkit.nvcc",
+        severity=Severity.WARNING if idle else None,
+        message=f"nvcc is {nvcc}, torch is built for CUDA {cuda.value}: no CUDA extension can be "
+        f"compiled here{end}.",
+        hint=f"put a CUDA {need}.x toolkit first (CUDA_HOME and PATH), or install a torch build "
+        f"for CUDA {have}.x from {INDEX}",
+        evidence=(cuda.path, "toolkit.nvcc_from", "env.CUDA_HOME", *compiling),
+    )
 
 
 @check("EL322", Severity.ERROR)
@@ -72,7 +81,7 @@ def nvcc_missing(env: Env) -> Iterator[Fault]:
         cuda = reading.torch_cuda(env)
         yield Fault(
             subject="toolkit.nvcc",
-            message=f"{listed(found)} compile(s) CUDA code at run time, and there is no nvcc.",
+            message=f"{agree(found, 'compiles', 'compile')} CUDA code at run time, and there is no nvcc.",
             hint=f"install the CUDA {cuda.value if cuda else ''} toolkit and set CUDA_HOME, or install "
             "prebuilt kernels",
             evidence=(*(f"packages.{name}" for name in found), "env.CUDA_HOME"),

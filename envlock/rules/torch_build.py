@@ -35,6 +35,7 @@ FOLLOWS = (
     "cublas*",
     "libraries*",
     "toolkit.ptxas",
+    "unmet.*",
 )
 """What comes with a torch build and changes with it."""
 

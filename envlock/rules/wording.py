@@ -36,6 +36,12 @@ def some(names: Iterable[str]) -> str:
     return f"{text} and {more} more" if more > 0 else text
 
 
+def agree(names: Iterable[str], one: str, many: str) -> str:
+    """The first few names with the verb in their number: ``numpy needs``, ``a, b need``."""
+    all_names = list(names)
+    return f"{some(all_names)} {one if len(all_names) == 1 else many}"
+
+
 def listed(entries: Iterable[str]) -> str:
     return ", ".join(entries)
 

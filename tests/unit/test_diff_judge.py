@@ -78,6 +78,51 @@ def test_another_cuda_build_is_one_error_and_everything_else_follows(right: Fact
     assert {"packages.nvidia-cublas-cu12", "packages.nvidia-nccl-cu11", "cudnn.loaded"} <= folded
 
 
+@pytest.mark.parametrize("version", ["2.4.0+cu118", "2.3.0+cu118"])
+@pytest.mark.parametrize("swapped", [False, True])
+def test_a_build_that_left_its_companions_behind_leads_them(
+    version: str,
+    swapped: bool,  # noqa: FBT001
+) -> None:
+    """Only torch was exchanged: triton and torchvision do not fit any more, an nvcc never did."""
+    vision = {"torchvision": package("0.18.0+cu121")}
+    shared = {
+        "toolkit/nvcc": "13.0.88",
+        "packages": {**TORCH_2_3_CU121["packages"], **vision},
+    }
+    left = {**TORCH_2_3_CU121, **shared}
+    right = {**left, **torch(version, "11.8")}
+    judged = pair(right, left) if swapped else pair(left, right)
+    assert [f.code for f in judged.findings if f.severity is Severity.ERROR] == ["EL201"]
+    assert codes(judged)[0] == "EL201"
+    if not swapped:
+        folded = {f.code for f in lead(judged).folded}
+        assert "EL221" in folded
+        assert ("EL225" in folded) == version.startswith("2.4")
+
+
+def test_a_companion_that_was_exchanged_as_well_stays_a_finding_of_its_own() -> None:
+    right = {
+        **TORCH_2_4_CU118,
+        "packages": {**TORCH_2_4_CU118["packages"], "triton": package("2.2.0")},
+    }
+    judged = pair(TORCH_2_3_CU121, right)
+    assert codes(judged)[:2] == ["EL201", "EL225"]
+
+
+def test_a_driver_that_the_new_build_cannot_use_leads_the_build() -> None:
+    driver: Facts = {"driver/version": "525.60.13"}
+    left, right = {**TORCH_2_3_CU121, **driver}, {**torch("2.9.0+cu130", "13.0"), **driver}
+    assert codes(pair(left, right))[0] == "EL401"
+
+
+def test_a_mix_that_is_there_on_both_sides_is_not_blamed_on_the_release() -> None:
+    left = {**torch("2.1.2+cpu"), "packages": {"torchvision": package("0.16.2")}}
+    right = {**torch("2.2.1+cpu"), "packages": {"torchvision": package("0.17.1")}}
+    linux: Facts = {"system/os": "linux", "torch/build": "cpu"}
+    assert codes(pair({**left, **linux}, {**right, **linux}))[0] == "EL221"
+
+
 def test_the_changes_between_the_releases_are_named_one_by_one() -> None:
     (finding,) = pair(TORCH_2_3_CU121, TORCH_2_4_CU118).findings
     changes = [f for f in finding.folded if f.code == "EL280"]

@@ -150,6 +150,37 @@ TRIPS: dict[str, tuple[Facts, str, Severity]] = {
         "EL321",
         Severity.ERROR,
     ),
+    "nvcc of another major, and nothing that compiles": (
+        {
+            **CU121,
+            "toolkit/nvcc": "13.0.88",
+            **packages(numpy="1.26.4"),
+            "exhaustive": ["packages"],
+        },
+        "EL321",
+        Severity.WARNING,
+    ),
+    "nvcc of another major, and deepspeed": (
+        {
+            **CU121,
+            "toolkit/nvcc": "13.0.88",
+            **packages(deepspeed="0.14.0"),
+            "exhaustive": ["packages"],
+        },
+        "EL321",
+        Severity.ERROR,
+    ),
+    "nvcc of another major, and the variable of a build": (
+        {
+            **CU121,
+            "toolkit/nvcc": "13.0.88",
+            **packages(numpy="1.26.4"),
+            "env": {"TORCH_CUDA_ARCH_LIST": "8.0"},
+            "exhaustive": ["packages"],
+        },
+        "EL321",
+        Severity.ERROR,
+    ),
     "flashinfer without nvcc": (
         {
             "toolkit/nvcc": None,
