@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from collections.abc import Callable
+from typing import Annotated, Any
 
 import typer
 
@@ -14,6 +15,7 @@ from envlock.cli.doctor import doctor
 from envlock.cli.explain import explain
 from envlock.cli.fetch import fetch
 from envlock.cli.render import render
+from envlock.cli.requires import requires
 from envlock.cli.show import show
 from envlock.cli.smoke import smoke
 from envlock.cli.verify import verify
@@ -45,5 +47,20 @@ def _main(
     pass
 
 
-for command in (capture, diff, doctor, build, render, verify, smoke, show, explain, fetch):
-    app.command()(command)
+SHORT: dict[Callable[..., Any], str] = {
+    capture: "Write a lock of an environment, to compare or rebuild.",
+    diff: "Say what the differences between two environments mean.",
+    doctor: "Find the faults that one environment shows by itself.",
+    build: "Build a pinned image from a lock, and verify it.",
+    render: "Write the folder of the build context instead.",
+    verify: "Prove that an image is what its lock says.",
+    smoke: "Measure how torch behaves: memory peaks, leaks, losses.",
+    show: "Say what a lock holds, and what was left out.",
+    explain: "Say what a finding means and what to do.",
+    requires: "Say on which machines a lock runs.",
+    fetch: "Bring every file of a lock into one folder.",
+}
+"""The commands and what they do, in a line that 80 columns hold."""
+
+for command, line in SHORT.items():
+    app.command(short_help=line)(command)

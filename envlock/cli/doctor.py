@@ -5,6 +5,7 @@ from typing import Annotated
 import typer
 
 from envlock.cli import options as opt
+from envlock.cli.diff import ErrorOption, led_by
 from envlock.cli.talk import counter, say
 from envlock.report import Format
 
@@ -16,6 +17,7 @@ def doctor(
     *,
     python: opt.PythonOption = None,
     check_files: opt.CheckFiles = False,
+    error: ErrorOption = None,
     format_: opt.FormatOption = Format.TEXT,
     output: opt.Output = None,
     report: opt.MoreReports = None,
@@ -30,8 +32,10 @@ def doctor(
     envlock doctor
     envlock doctor --check-files           also hash every installed file
     envlock doctor issue-1234.txt          a pasted collect_env report
+    envlock doctor --error train.log       what explains this traceback leads
     """
     from envlock.diff.judge import judge_one  # noqa: PLC0415
+    from envlock.diff.one_page import checklist  # noqa: PLC0415
     from envlock.targets.references import Reading, read_reference  # noqa: PLC0415
 
     with counter("checking files") as progress:
@@ -39,6 +43,7 @@ def doctor(
             reference,
             Reading(say=say, python=python, deep=True, check_files=check_files, progress=progress),
         )
+    judgement = led_by(error, judge_one(subject.observation))
     return opt.Reporting(
         format=format_,
         output=output,
@@ -46,4 +51,5 @@ def doctor(
         fail_on=fail_on,
         ignore=ignore or (),
         verbose=verbose,
-    ).publish([opt.report_of("doctor", "", subject.label, judge_one(subject.observation))])
+        ending=checklist(judgement.outcomes, verbose=verbose),
+    ).publish([opt.report_of("doctor", "", subject.label, judgement)])

@@ -115,6 +115,10 @@ class Reporting:
     verbose: bool = False
     to_stderr: bool = False
     """Where the report is talk, because the product is something else."""
+    text: str | None = None
+    """A text of the command's own, in place of the text report."""
+    ending: str = ""
+    """What follows the text report, such as the list of checks."""
 
     def publish(self, reports: Sequence[Report]) -> int:
         """Write every report that was asked for; returns the exit code.
@@ -125,7 +129,11 @@ class Reporting:
         kept = [_without(report, self.ignore) for report in reports]
         for format_, path in [parse_report_option(text) for text in self.more]:
             write_product(format_.render(kept, Style(fail_on=severity, verbose=self.verbose)), path)
-        text = self.format.render(kept, self._style(severity))
+        text = self.text
+        if text is None or self.format is not Format.TEXT:
+            text = self.format.render(kept, self._style(severity))
+        if self.ending and self.format is Format.TEXT:
+            text = f"{text}\n{self.ending}"
         if self.to_stderr:
             sys.stderr.write(text)
         else:

@@ -39,6 +39,7 @@ def _gpus(env: Env) -> list[tuple[int, reading.Read]]:
     for index, found in _known_gpus(env):
         first.setdefault(found.value, (index, found))
     if not first:
+        env.known("gpus.0.compute_capability")  # where it is unknown, the reason is its own
         raise UndecidedError("gpus.0.compute_capability", "not recorded")
     return list(first.values())
 

@@ -11,7 +11,6 @@ from envlock.rules import reading
 from envlock.rules.base import DoesNotApplyError, Env, Fault, UndecidedError, check
 from envlock.rules.wording import agree
 
-
 _COMPILES = {
     "flashinfer-python": ("flashinfer-jit-cache", None),
     "vllm": ("flashinfer-jit-cache", "0.13.0"),
@@ -199,7 +198,9 @@ def blackwell_attention(env: Env) -> Iterator[Fault]:
     """
     cudnn, torch = env.need("cudnn.loaded"), reading.torch_release(env)
     release = versions.minor_of(torch.value) if torch else None
-    found = reading.capability(env, 0) if reading.gpu_count(env) else None
+    if reading.gpu_count(env) == 0:
+        raise DoesNotApplyError("no GPU")
+    found = reading.capability(env, 0)
     if found is None or torch is None or release is None:
         raise UndecidedError("gpus.0.compute_capability", "not recorded")
     if (

@@ -63,8 +63,10 @@ def tf32_by_default(env: Env) -> Iterator[Fault]:
     """
     torch = reading.torch_release(env)
     release = versions.minor_of(torch.value) if torch else None
-    if torch is None or release is None or reading.gpu_count(env) == 0:
+    if torch is None or release is None:
         raise UndecidedError("torch.release", "not recorded")
+    if reading.gpu_count(env) == 0:
+        raise DoesNotApplyError("no GPU")
     found = reading.capability(env, 0)
     device = capability_pair(found.value) if found else None
     if found is None or device is None:
