@@ -5,6 +5,7 @@ Only ``main`` exits, and only here do exceptions become exit codes (``envlock.er
 
 from __future__ import annotations
 
+import gc
 import io
 import logging
 import os
@@ -37,6 +38,9 @@ def main() -> NoReturn:
 
 def run(arguments: list[str]) -> int:
     """Run one command and return its exit code; says on standard error what went wrong."""
+    # Commands are short: the collector would walk what was just loaded again and again.
+    gc.set_threshold(100_000)
+    os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")  # see targets/local.py
     from envlock.cli.app import app  # noqa: PLC0415  # commands import this package
 
     try:

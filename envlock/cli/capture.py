@@ -12,6 +12,7 @@ from envlock.errors import UsageError
 
 if TYPE_CHECKING:
     from envlock.lock.model import Lock
+    from envlock.targets.container import ContainerOptions
 
 
 def capture(
@@ -45,11 +46,8 @@ def capture(
     """
     if image is not None and python is not None and not python.strip():
         raise UsageError("--python: give the interpreter inside the image")
-    from envlock.lock.io import render_lock  # noqa: PLC0415
-    from envlock.lock.pip_config import read_pip_config  # noqa: PLC0415
-    from envlock.lock.resolve import Sources  # noqa: PLC0415
+    from envlock.lock.pip_config import Sources, read_pip_config  # noqa: PLC0415
     from envlock.targets.capture import LockOptions, capture_lock  # noqa: PLC0415
-    from envlock.targets.container import ContainerOptions  # noqa: PLC0415
     from envlock.targets.references import Reading  # noqa: PLC0415
 
     prefix = Path(python).parent.parent if python and not image else None
@@ -60,9 +58,7 @@ def capture(
             python=python,
             deep=deep or smoke,
             check_files=check_files,
-            container=ContainerOptions(
-                python=python, memory_bytes=memory << 20, shm_bytes=shm_size << 20
-            ),
+            container=_container(python, memory, shm_size) if image else None,
             progress=progress,
         )
         lock = capture_lock(
@@ -70,8 +66,16 @@ def capture(
             reading,
             LockOptions(sources=None if offline else sources, smoke=smoke),
         )
+    from envlock.lock.io import render_lock  # noqa: PLC0415  # loaded while the target answered
+
     opt.write_product(render_lock(lock), output)
     _summary(lock, output)
+
+
+def _container(python: str | None, memory: int, shm_size: int) -> ContainerOptions:
+    from envlock.targets.container import ContainerOptions  # noqa: PLC0415
+
+    return ContainerOptions(python=python, memory_bytes=memory << 20, shm_bytes=shm_size << 20)
 
 
 def _summary(lock: Lock, output: Path | None) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass
 from typing import Literal
 
@@ -57,5 +58,5 @@ def run_smoke(options: SmokeOptions) -> SmokeResult:
 
 
 def record_of(lock: Lock, device: DeviceClass) -> BehaviourRecord | None:
-    behaviour = lock.table.behaviour or Behaviour()
+    behaviour = Behaviour.model_validate_json(json.dumps(lock.table.behaviour))
     return behaviour.cpu if device == "cpu" else behaviour.cuda

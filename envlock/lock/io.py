@@ -6,10 +6,9 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import tomlkit
-from packaging.pylock import Package
 from packaging.utils import canonicalize_name
 from pydantic import ValidationError
 from tomlkit.items import Array, InlineTable
@@ -20,8 +19,10 @@ from envlock.lock.files import read_bounded
 from envlock.lock.image_env import check_image_env
 from envlock.lock.model import LOCK_SCHEMA, End, EnvlockTable, ImageTable, Lock, file_names_only
 from envlock.lock.observation import Absent, Unknown, value_of
-from envlock.lock.packages import parse_packages
 from envlock.lock.strict import decode, first_fault, parse_toml, shown
+
+if TYPE_CHECKING:
+    from packaging.pylock import Package
 
 _TOP = {"lock-version", "environments", "requires-python", "created-by", "packages", "tool"}
 _TABLE = ("tool", "envlock")
@@ -49,12 +50,16 @@ def lock_from_tree(tree: Mapping[str, Any], name: str, *, complete: bool = True)
             f"{name}: incomplete: the closing table [tool.envlock.end] is missing",
             hint="the file was cut off; ask for it again or capture anew",
         )
+    from envlock.lock.packages import parse_packages  # noqa: PLC0415  # writing needs none of it
+
     _check_keys(tree, name)
     packages = parse_packages(tree, name)
     try:
         model = EnvlockTable.model_validate_json(json.dumps(table, default=str))
     except ValidationError as error:
         raise first_fault(error, name, _TABLE) from error
+    if model.behaviour:
+        _check_behaviour(model.behaviour, name)
     check_image_env(model.image.env, f"{name}: tool.envlock.image.env")
     lock = Lock(
         requires_python=str(tree.get("requires-python", "")), packages=packages, table=model
@@ -124,6 +129,15 @@ def _envlock_table(tree: Mapping[str, Any], name: str) -> dict[str, Any]:
             hint="a newer lock needs a newer envlock; otherwise capture anew",
         )
     return table
+
+
+def _check_behaviour(raw: Mapping[str, Any], name: str) -> None:
+    from envlock.lock.behaviour import Behaviour  # noqa: PLC0415  # see EnvlockTable.behaviour
+
+    try:
+        Behaviour.model_validate_json(json.dumps(raw))
+    except ValidationError as error:
+        raise first_fault(error, name, (*_TABLE, "behaviour")) from error
 
 
 def _check_keys(tree: Mapping[str, Any], name: str) -> None:

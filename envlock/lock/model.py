@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from packaging.pylock import Package, PackageWheel
 from pydantic import Field, StringConstraints
 
-from envlock.lock.behaviour import Behaviour
 from envlock.lock.observation import NOT_RECORDED, Digest, Fact, Model, Observation, Text
+
+if TYPE_CHECKING:
+    from packaging.pylock import Package
 
 LOCK_SCHEMA: Literal["envlock-lock/1"] = "envlock-lock/1"
 
@@ -63,7 +64,9 @@ class EnvlockTable(Model):
     """Package -> host it came from, or ``wheelhouse``."""
     image: ImageTable = ImageTable()
     observed: Observation
-    behaviour: Behaviour | None = None
+    behaviour: dict[Text, Any] = {}
+    """``envlock.lock.behaviour.Behaviour`` as data, checked when it was read: most commands have no
+    use for it, and its models take longer to load than all others."""
     end: End
 
 
@@ -78,12 +81,24 @@ class Lock:
         return self.table.observed
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Resolved:
+    """Artifacts for what was observed."""
+
+    packages: tuple[Package, ...]
+    left_out: tuple[LeftOut, ...]
+    hosts: Mapping[str, str]
+    """Package -> host it comes from, or ``wheelhouse``."""
+
+
 def file_names_only(packages: Sequence[Package]) -> tuple[Package, ...]:
     """The wheelhouse form: each wheel by file name and hash, no place to fetch it from."""
     return tuple(_by_file_name(package) for package in packages)
 
 
 def _by_file_name(package: Package) -> Package:
+    from packaging.pylock import PackageWheel  # noqa: PLC0415
+
     wheels = [
         PackageWheel(path=wheel.filename, hashes=_sorted(wheel.hashes), size=wheel.size)
         for wheel in package.wheels or []

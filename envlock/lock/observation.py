@@ -18,7 +18,13 @@ T = TypeVar("T")
 class Model(BaseModel):
     """Strict, frozen, and closed: what comes from outside has no unknown keys and no coercion."""
 
-    model_config = ConfigDict(strict=True, frozen=True, extra="forbid", populate_by_name=True)
+    model_config = ConfigDict(
+        strict=True,
+        frozen=True,
+        extra="forbid",
+        populate_by_name=True,
+        defer_build=True,  # only the models that are used at the top are worth a validator
+    )
 
 
 class Absent(Model):

@@ -33,6 +33,14 @@ class PipConfig:
         return tuple(url for url in self.extra_index_urls if _is_local(url))
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Sources:
+    """Where artifacts may come from."""
+
+    pip: PipConfig
+    wheelhouse: Path | None = None
+
+
 def read_pip_config(prefix: Path | None, environ: Mapping[str, str]) -> PipConfig:
     """Merge files (machine, user, environment at ``prefix``) and variables, as pip does.
 

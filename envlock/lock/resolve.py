@@ -20,10 +20,10 @@ from packaging.utils import canonicalize_name, parse_wheel_filename
 from packaging.version import InvalidVersion, Version
 
 from envlock.errors import InputError, TargetError
-from envlock.lock.model import LeftOut
+from envlock.lock.model import LeftOut, Resolved
 from envlock.lock.observation import Absent, Observation, Source, Unknown, value_of
 from envlock.lock.observation import Package as Observed
-from envlock.lock.pip_config import PipConfig
+from envlock.lock.pip_config import Sources
 from envlock.lock.strict import parse_toml
 from envlock.redact import redact
 from envlock.targets.process import Limits, run
@@ -36,22 +36,6 @@ _UNSATISFIABLE = 1
 """uv's exit code where a version does not exist; 2 is everything else, such as no network."""
 _NEWEST_MANYLINUX = 40
 """uv knows manylinux platforms up to this glibc 2.x."""
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Sources:
-    """Where artifacts may come from."""
-
-    pip: PipConfig
-    wheelhouse: Path | None = None
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Resolved:
-    packages: tuple[Package, ...]
-    left_out: tuple[LeftOut, ...]
-    hosts: Mapping[str, str]
-    """Package -> host it comes from, or ``wheelhouse``."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -29,27 +29,26 @@ def summarise(lock: Lock, name: str) -> str:
 def _lines(lock: Lock, name: str) -> Iterator[str]:
     table = lock.table
     yield f"{name}  written by envlock {table.envlock}"
-    yield f"id        {table.id}{'' if is_sealed(lock) else '  (edited: does not fit the content)'}"
+    yield f"id         {table.id}{'' if is_sealed(lock) else '  (edited: does not fit the content)'}"
     if isinstance(table.machine_id, str):
-        yield f"machine   {table.machine_id}"
+        yield f"machine    {table.machine_id}"
     for label, path in _FACTS:
-        yield f"{label:10}{_words(lock.observed.find(path))}"
+        yield f"{label:11}{_words(lock.observed.find(path))}"
     observed = lock.observed.packages
     count = len(observed) if isinstance(observed, dict) else 0
-    yield f"packages  {count} observed, {len(lock.packages)} with an artifact"
+    yield f"packages   {count} observed, {len(lock.packages)} with an artifact"
     if not table.resolved:
-        yield "          not resolved (captured with --offline): good for diff, not for build"
+        yield "           not resolved (captured with --offline): good for diff, not for build"
     for left in table.left_out:
-        yield f"left out  {left.name} {left.version}: {left.reason}"
-        yield f"          next: {left.next_step}"
+        yield f"left out   {left.name} {left.version}: {left.reason}"
+        yield f"           next: {left.next_step}"
     for variable, value in table.image.env.items():
-        yield f"image env {variable}={value}"
+        yield f"image env  {variable}={value}"
     if table.image.base is not None:
-        yield f"built on  {table.image.base.reference}@{table.image.base.digest}"
-    behaviour = table.behaviour
+        yield f"built on   {table.image.base.reference}@{table.image.base.digest}"
     for device in ("cpu", "cuda"):
-        record = getattr(behaviour, device, None)
-        yield f"behaviour {device}: {'recorded' if record else 'no record'}"
+        known = "recorded" if device in table.behaviour else "no record"
+        yield f"behaviour  {device}: {known}"
 
 
 def _words(fact: Any) -> str:

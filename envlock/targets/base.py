@@ -22,6 +22,8 @@ class ProbeCall:
     timeout_s: float = 60.0
     on_stderr: Callable[[bytes], None] | None = None
     """Sees what the probe writes to standard error as it comes: its progress."""
+    meanwhile: Callable[[], None] | None = None
+    """Work of the host's own that can be done while the probe runs."""
 
     def source(self) -> bytes:
         """The probe with the sibling files that it imports, as one program."""

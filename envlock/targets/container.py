@@ -93,6 +93,8 @@ class ImageTarget:
 
     def run_probe(self, call: ProbeCall) -> dict[str, Any]:
         token, label = new_token(), self.describe()
+        if call.meanwhile is not None:  # nothing runs beside it: an exec is quick, a start is not
+            call.meanwhile()
         with limits_named(label):
             done = self.run(
                 [self.interpreter, *probe_arguments(call, token, bytecode=True)],

@@ -16,6 +16,9 @@ from envlock.targets.answer import limits_named, new_token, probe_arguments, rea
 from envlock.targets.base import ProbeCall
 from envlock.targets.process import Limits, run
 
+OWN_VARIABLE = "PYDANTIC_DISABLE_PLUGINS"
+"""Looking for plugins of pydantic takes a quarter of the time that loading the models takes."""
+
 _ON_WINDOWS = os.name == "nt"
 
 
@@ -46,7 +49,9 @@ class LocalInterpreter:
                 limits=Limits(timeout_s=call.timeout_s),
                 stdin=call.source(),
                 cwd=Path(folder),
+                env=_passed_on(),
                 on_stderr=call.on_stderr,
+                meanwhile=call.meanwhile,
             )
         return read_answer(done, call, token, label)
 
@@ -58,6 +63,11 @@ class LocalInterpreter:
             raise TargetError(f"{redact(str(self.path))} is not a file", hint=hint)
         if not os.access(self.path, os.X_OK):
             raise TargetError(f"{redact(str(self.path))} may not be executed", hint=hint)
+
+
+def _passed_on() -> dict[str, str]:
+    """This process's variables, less the one that envlock's own start-up sets for itself."""
+    return {name: value for name, value in os.environ.items() if name != OWN_VARIABLE}
 
 
 def find_interpreter(explicit: str | None = None) -> tuple[Path, str]:

@@ -60,6 +60,7 @@ class _Job:
     cwd: Path | None
     on_stdout: Callable[[bytes], None]
     on_stderr: Callable[[bytes], None]
+    meanwhile: Callable[[], None] | None = None
 
     @property
     def name(self) -> str:
@@ -93,10 +94,12 @@ def run(  # noqa: PLR0913  # all but the first two have a default
     env: Mapping[str, str] | None = None,
     cwd: Path | None = None,
     on_stderr: Callable[[bytes], None] | None = None,
+    meanwhile: Callable[[], None] | None = None,
 ) -> Completed:
     """Run to the end and return code and output, whatever the code is.
 
-    ``on_stderr`` sees standard error as it comes, besides.
+    ``on_stderr`` sees standard error as it comes, besides. ``meanwhile`` is called once, when the
+    program has its input: work that can be done while it runs.
 
     Raises TargetError when the program cannot be started, ProgramTimeoutError, ProgramFloodError.
     """
@@ -125,6 +128,7 @@ def run(  # noqa: PLR0913  # all but the first two have a default
         cwd=cwd,
         on_stdout=on_stdout,
         on_stderr=keep_stderr,
+        meanwhile=meanwhile,
     )
     code = _drive(job)
     return Completed(argv=tuple(job.argv), code=code, stdout=bytes(out), stderr=bytes(err))
@@ -167,6 +171,7 @@ def _drive(job: _Job) -> int:
                 waiting.register(process.stdin, selectors.EVENT_WRITE)
             else:
                 process.stdin.close()
+                _meanwhile(job)
             _pump(process, waiting, job, deadline)
         code = process.wait()
     return 128 - code if code < 0 else code
@@ -195,6 +200,8 @@ def _pump(
         for key, _ in waiting.select(min(0.1, deadline - now)):
             if key.fileobj is process.stdin:
                 stdin = _feed(process.stdin, waiting, stdin)
+                if not stdin:
+                    _meanwhile(job)
                 continue
             chunk = os.read(key.fd, _CHUNK)
             if chunk:
@@ -208,6 +215,11 @@ def _pump(
             f"{job.name} closed its output but did not end within {job.timeout_s:g} s",
             hint="see what it waits for by running it by hand",
         )
+
+
+def _meanwhile(job: _Job) -> None:
+    if job.meanwhile is not None:
+        job.meanwhile()
 
 
 def _feed(pipe: IO[bytes], waiting: selectors.BaseSelector, data: memoryview) -> memoryview:

@@ -9,23 +9,18 @@ from __future__ import annotations
 import contextlib
 import sys
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
-
-from pydantic import ValidationError
+from typing import TYPE_CHECKING
 
 from envlock.errors import InputError
 from envlock.lock.files import MAX_BYTES, read_bounded
-from envlock.lock.io import lock_from_tree
-from envlock.lock.model import Lock
-from envlock.lock.observation import OBSERVATION_SCHEMA, Observation
-from envlock.lock.strict import decode, first_fault, parse_json, parse_toml, shown
 from envlock.targets.base import Target
-from envlock.targets.container import ContainerOptions
 
-_TABLE = b"[tool.envlock"
-_START = 4096
-"""Characters in which an observation says that it is one."""
+if TYPE_CHECKING:  # a live target is started first, and the models are loaded while it answers
+    from envlock.lock.model import Lock
+    from envlock.lock.observation import Observation
+    from envlock.targets.container import ContainerOptions
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -45,7 +40,8 @@ class Reading:
     python: str | None = None
     deep: bool = False
     check_files: bool = False
-    container: ContainerOptions = field(default_factory=ContainerOptions)
+    container: ContainerOptions | None = None
+    """How an image is run; None: as ``ContainerOptions`` has it."""
     progress: Callable[[int, int], None] | None = None
 
 
@@ -72,13 +68,15 @@ def open_target(reference: str, reading: Reading) -> Iterator[Target]:
     Raises TargetError.
     """
     if reference.startswith("image:"):
-        from envlock.targets.container import ImageTarget  # noqa: PLC0415
+        from envlock.targets.container import ContainerOptions, ImageTarget  # noqa: PLC0415
         from envlock.targets.engine import Engine  # noqa: PLC0415
 
         engine = Engine.connect()
         image = engine.resolve(reference.removeprefix("image:"))
         reading.say(f"looking at {reference} ({image.image_id})")
-        with ImageTarget(engine=engine, image=image, options=reading.container) as container:
+        with ImageTarget(
+            engine=engine, image=image, options=reading.container or ContainerOptions()
+        ) as container:
             yield container
         return
     from envlock.targets.local import LocalInterpreter, find_interpreter  # noqa: PLC0415
@@ -99,48 +97,10 @@ def observe_in(target: Target, reading: Reading) -> Observation:
 
 def read_document(data: bytes, name: str) -> Subject:
     """A lock, an observation or a pasted text, told apart by content."""
-    if _TABLE in data or b'created-by = "envlock"' in data:
-        text = decode(data, name)
-        lock = lock_from_tree(parse_toml(text, name), name, complete=text.endswith("\n"))
-        return Subject(label=name, observation=lock.observed, lock=lock)
-    from envlock.targets import texts  # noqa: PLC0415
+    from envlock.targets.documents import read  # noqa: PLC0415
 
-    text = texts.decode(data)
-    if OBSERVATION_SCHEMA in text[:_START]:
-        return Subject(label=name, observation=_observation(decode(data, name), name))
-    if texts.detect(text) is not None:
-        return Subject(label=name, observation=texts.parse_text(text))
-    raise _not_known(data, name)
-
-
-def _not_known(data: bytes, name: str) -> InputError:
-    """Say what is wrong with a file that is none of them; where it stops being JSON or TOML."""
-    text = decode(data, name)
-    if text.lstrip().startswith(("{", "[")) and not text.lstrip().startswith("[["):
-        parse_json(text, name)
-    elif text.strip():
-        parse_toml(text, name)
-    return InputError(
-        f"{name}: not an envlock lock, an observation, or a report that envlock knows",
-        hint="give a lock, or the text of: python -m torch.utils.collect_env, pip freeze, "
-        "pip list, conda list",
-    )
-
-
-def _observation(text: str, name: str) -> Observation:
-    tree = parse_json(text, name)
-    if not isinstance(tree, dict):
-        raise InputError(f"{name}: an object is needed, got {shown(tree)}; not an observation")
-    schema = tree.pop("schema", None)
-    if schema != OBSERVATION_SCHEMA:
-        raise InputError(
-            f"{name}: schema: {shown(schema)} is not {OBSERVATION_SCHEMA!r}",
-            hint="give an envlock lock, an observation, or the text of a report",
-        )
-    try:
-        return Observation.model_validate(tree)
-    except ValidationError as error:
-        raise first_fault(error, name) from error
+    found = read(data, name)
+    return Subject(label=name, observation=found.observation, lock=found.lock)
 
 
 def _standard_input() -> bytes:

@@ -45,7 +45,7 @@ def image(lock: Path, base_layout: Layout) -> Iterator[str]:
 
 def test_build_records_what_it_built(lock: Path, image: str) -> None:
     shown = envlock("show", lock).stdout
-    assert "built on  bootstrapped@sha256:" in shown
+    assert "built on   bootstrapped@sha256:" in shown
 
 
 def test_verify_reads_the_lock_inside(image: str) -> None:

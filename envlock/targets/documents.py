@@ -1,0 +1,68 @@
+"""Files that hold an environment, told apart by content: locks, observations, pasted texts."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from pydantic import ValidationError
+
+from envlock.errors import InputError
+from envlock.lock.io import lock_from_tree
+from envlock.lock.model import Lock
+from envlock.lock.observation import OBSERVATION_SCHEMA, Observation
+from envlock.lock.strict import decode, first_fault, parse_json, parse_toml, shown
+from envlock.targets import texts
+
+_TABLE = b"[tool.envlock"
+_START = 4096
+"""Characters in which an observation says that it is one."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Document:
+    observation: Observation
+    lock: Lock | None = None
+
+
+def read(data: bytes, name: str) -> Document:
+    """A lock, an observation or a pasted text. Raises InputError with the spot of the fault."""
+    if _TABLE in data or b'created-by = "envlock"' in data:
+        text = decode(data, name)
+        lock = lock_from_tree(parse_toml(text, name), name, complete=text.endswith("\n"))
+        return Document(observation=lock.observed, lock=lock)
+    text = texts.decode(data)
+    if OBSERVATION_SCHEMA in text[:_START]:
+        return Document(observation=_observation(decode(data, name), name))
+    if texts.detect(text) is not None:
+        return Document(observation=texts.parse_text(text))
+    raise _not_known(data, name)
+
+
+def _not_known(data: bytes, name: str) -> InputError:
+    """Say what is wrong with a file that is none of them; where it stops being JSON or TOML."""
+    text = decode(data, name)
+    if text.lstrip().startswith(("{", "[")) and not text.lstrip().startswith("[["):
+        parse_json(text, name)
+    elif text.strip():
+        parse_toml(text, name)
+    return InputError(
+        f"{name}: not an envlock lock, an observation, or a report that envlock knows",
+        hint="give a lock, or the text of: python -m torch.utils.collect_env, pip freeze, "
+        "pip list, conda list",
+    )
+
+
+def _observation(text: str, name: str) -> Observation:
+    tree = parse_json(text, name)
+    if not isinstance(tree, dict):
+        raise InputError(f"{name}: an object is needed, got {shown(tree)}; not an observation")
+    schema = tree.pop("schema", None)
+    if schema != OBSERVATION_SCHEMA:
+        raise InputError(
+            f"{name}: schema: {shown(schema)} is not {OBSERVATION_SCHEMA!r}",
+            hint="give an envlock lock, an observation, or the text of a report",
+        )
+    try:
+        return Observation.model_validate(tree)
+    except ValidationError as error:
+        raise first_fault(error, name) from error
