@@ -14,8 +14,8 @@ PAGE = 2 << 20
 """The driver hands out memory in pages of this many bytes."""
 
 _FIRST_ADDRESS = 1 << 32
-_BEYOND_RECORDED = 1 << 46
-"""Above every address that a 47-bit card uses relative to its lowest segment."""
+_BEYOND_RECORDED = 1 << 55
+"""Above every address that a recording may hold."""
 _UNLIMITED = 1 << 44
 """Stands in for the size of a card that was not named, where a size is needed (16 TiB)."""
 

@@ -12,10 +12,10 @@ from envlock.allocator.model import COMPLETE, CONTEXT, EMPTY_CACHE, FREE, RETIRE
 from envlock.allocator.segments import Context
 from envlock.errors import InputError
 
-_MOST: Final = 1 << 57
-"""Of an address, a size or a stream: CUDA's addresses have 57 bits at most."""
+_MOST: Final = 1 << 55
+"""Of an address or a stream: both are addresses that a process can use."""
 _MOST_SIZE: Final = 1 << 44
-_MOST_CONTEXTS: Final = 4096
+_MOST_CONTEXTS: Final = 1024
 
 
 class PrivateRange(NamedTuple):
@@ -184,6 +184,8 @@ class CardEvents:
     def _note_start(self, block: int, event: dict[str, Any]) -> None:
         address, size, stream = event["addr"], event["size"], event["stream"]
         _check(address, size, stream)
+        if address in self.start_blocks:
+            raise ValueError("a block is freed twice")
         self.start_blocks[address] = StartBlock(block, size, self._context(stream, address))
 
     def _context(self, stream: int, address: int) -> int:

@@ -48,6 +48,8 @@ class AddressRanges:
         What was mapped before the card turned out to be full stays mapped, as in torch.
         """
         begin = self._find(size)
+        if begin is None:
+            return None
         end = freelist.end_of(self._edges, begin)
         if end is None:
             mapped = self._map(begin, min(size, self._unmapped[begin] - begin))
@@ -71,8 +73,11 @@ class AddressRanges:
             if index >= 0 and begin < self._bases[index] + self._length:
                 self._unmap(self._bases[index], begin, begin + (key >> SHIFT))
 
-    def _find(self, size: int) -> int:
-        """The lowest begin of free and unmapped bytes in a row, in a new range if need be."""
+    def _find(self, size: int) -> int | None:
+        """The lowest begin of free and unmapped bytes in a row, in a new range if need be.
+
+        None for a request that is longer than any range.
+        """
         for begin in self._begins:
             before = freelist.begin_of(self._edges, begin)
             first = begin if before is None else before
@@ -84,6 +89,8 @@ class AddressRanges:
                 at = step
             else:
                 return first
+        if size > self._length:
+            return None
         base = self._device.reserve_addresses(self._length)
         insort(self._bases, base)
         self._add_unmapped(base, base + self._length)

@@ -16,6 +16,7 @@ Pool = list[int]
 Edges = dict[int, int]
 
 SHIFT: Final = 56
+"""Bits of an address. Recorded ones have 55."""
 ADDRESS: Final = (1 << SHIFT) - 1
 
 

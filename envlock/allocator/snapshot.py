@@ -32,7 +32,7 @@ _MOST_EVENTS: Final = 50_000_000
 _MOST_BLOCKS: Final = 20_000_000
 """Of all cards and segments together: one object in a pickle may stand in many places."""
 _MOST_CARDS: Final = 1024
-_MOST: Final = 1 << 57
+_MOST: Final = 1 << 55
 _HINT: Final = "a snapshot is what torch.cuda.memory._dump_snapshot(FILE) writes"
 _RULES: Final = Rules()
 

@@ -15,6 +15,7 @@ from packaging.version import Version
 from envlock.allocator.history import History
 from envlock.allocator.replay import replay, score
 from envlock.allocator.rules import NEWEST, Rules, Ties, rules_for
+from envlock.allocator.segments import OutOfDeviceMemoryError
 from envlock.allocator.settings import Settings, parse_settings
 from envlock.allocator.timeline import Timeline, largest_alive, trace_memory
 from envlock.allocator.validation import validation_of
@@ -55,13 +56,20 @@ def study(histories: Sequence[History], question: Question) -> dict[str, Any]:
     """
     for text in question.settings:
         parse_settings(text, question.release)
+    try:
+        cards = [_study_card(history, question) for history in histories]
+    except OutOfDeviceMemoryError as error:
+        raise InputError(
+            f"the run asks for more memory than any card has ({error})",
+            hint="see that no memory fraction of 0 is set",
+        ) from error
     return {
         "schema": SCHEMA,
         "torch": str(question.release),
         "torch_known": question.torch is not None,
         "card": question.card,
         "outside": question.outside,
-        "cards": [_study_card(history, question) for history in histories],
+        "cards": cards,
     }
 
 
@@ -120,7 +128,8 @@ def _compare(
     sizes = {one.block: one.size for segment in history.start for one in segment.blocks}
     if history.start_unknown or settings.backend != "native":
         return sizes, {"compared": False, "reason": history.start_unknown or settings.backend}
-    found = replay(history, rules, settings)
+    # limits are shares of a card whose size the recording does not say
+    found = replay(history, rules, replace(settings, fraction=None, throw_early=False))
     sizes.update(zip(found.blocks, found.sizes, strict=True))
     if not history.decisions.placed:
         return sizes, {"compared": False, "reason": "the file holds no decisions of an allocator"}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import gzip
 import io
 import json
@@ -11,6 +12,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from packaging.version import Version
 
 from envlock.allocator import child, study, whatif
@@ -261,6 +264,55 @@ def test_only_what_recordings_cover_is_validated() -> None:
     assert validation_of(Settings(), rules, alone, caveats=("x",)).reason == "x"
 
 
+ACTIONS = (
+    "alloc",
+    "alloc",
+    "free_requested",
+    "free_completed",
+    "segment_alloc",
+    "segment_free",
+    "segment_map",
+    "segment_unmap",
+    "oom",
+    "snapshot",
+)
+EVENTS = st.lists(
+    st.fixed_dictionaries(
+        {
+            "action": st.sampled_from(ACTIONS),
+            "addr": st.integers(0, 12).map(lambda n: n << 20),
+            "size": st.sampled_from([0, 1, 512, 3 * MIB, 30 * MIB, 1 << 43]),
+            "stream": st.sampled_from([0, 0, 0, 8]),
+            "device_free": st.sampled_from([0, MIB, 1 << 40]),
+        }
+    ),
+    min_size=1,
+    max_size=40,
+)
+
+
+@settings(deadline=None, max_examples=150)
+@given(events=EVENTS, torch=st.sampled_from([None, "2.3.0", "2.15.0"]))
+def test_whatever_events_say_there_is_an_answer_or_a_refusal(
+    events: list[dict[str, Any]], torch: str | None
+) -> None:
+    data = pickle.dumps({"segments": [], "device_traces": [events]})
+    release = Version(torch) if torch else None
+    with contextlib.suppress(InputError):
+        made = read_snapshot(io.BytesIO(data), "s")
+        json.dumps(study.study(made, Question(torch=release, card=GIB)))
+
+
+def test_more_than_any_card_has_is_refused() -> None:
+    with pytest.raises(InputError, match="more memory than any card"):
+        study.study([history([(1, 1 << 45)])], question())
+    nothing = question(settings=("per_process_memory_fraction:0",))
+    with pytest.raises(InputError, match="more memory than any card"):
+        study.study(
+            [history([(1, 1)])], Question(torch=Version("2.10.0"), settings=nothing.settings)
+        )
+
+
 # -- the program that reads files from anybody --------------------------------------------------------
 
 
@@ -330,7 +382,6 @@ def card_of(name: str) -> dict[str, Any]:
 
 
 def test_the_same_study_gives_the_same_picture(tmp_path: Path) -> None:
-    pytest.importorskip("matplotlib")
     card = card_of("trace-05")
     svg = plot_timeline(card, "svg", limit=GIB)
     assert svg == plot_timeline(card, "svg", limit=GIB)
