@@ -98,17 +98,23 @@ def follow_words(finding: Finding) -> str:
     return f"{plural(len(finding.folded), 'difference follows', 'differences follow')} from it"
 
 
+_FAMILIES = (("nvidia-", "nvidia-* packages"), ("libraries.", "CUDA libraries"))
+"""What follows from another CUDA build in dozens, and says nothing each by itself."""
+
+
 def follow_names(finding: Finding) -> str:
-    """What follows, each subject once, with the many wheels of one CUDA build as one item."""
+    """What follows, each subject once, with the many wheels and libraries of one build as one."""
     counts = Counter(subject_name(folded.subject) for folded in finding.folded)
-    wheels = sum(count for name, count in counts.items() if name.startswith("nvidia-"))
-    many = wheels > WHEELS_NAMED
-    names = [
-        f"{name} ({count})" if count > 1 else name
-        for name, count in counts.items()
-        if not (many and name.startswith("nvidia-"))
-    ]
-    return ", ".join([f"{wheels} nvidia-* packages", *names] if many else names)
+    names: list[str] = []
+    for prefix, family in _FAMILIES:
+        members = [name for name in counts if name.startswith(prefix)]
+        number = sum(counts[name] for name in members)
+        if number > WHEELS_NAMED:
+            names.append(f"{number} {family}")
+            for name in members:
+                del counts[name]
+    names += [f"{name} ({count})" if count > 1 else name for name, count in counts.items()]
+    return ", ".join(names)
 
 
 def message(text: str) -> str:

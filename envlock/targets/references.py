@@ -48,12 +48,22 @@ class Reading:
 def read_reference(reference: str, reading: Reading) -> Subject:
     """Raises InputError for a bad file, TargetError for a target that cannot be read."""
     if reference == "-":
-        return read_document(_standard_input(), "standard input")
+        return _told(read_document(_standard_input(), "standard input"), reading)
     if is_live(reference):
         with open_target(reference, reading) as target:
             return Subject(label=target.describe(), observation=observe_in(target, reading))
     path = Path(reference)
-    return read_document(read_bounded(path), path.name)
+    return _told(read_document(read_bounded(path), path.name), reading)
+
+
+def _told(subject: Subject, reading: Reading) -> Subject:
+    """A lock whose id does not fit can be compared; the person should know that it was edited."""
+    if subject.lock is not None:
+        from envlock.lock.io import is_sealed  # noqa: PLC0415
+
+        if not is_sealed(subject.lock):
+            reading.say(f"note: {subject.label} was edited after its capture: its id does not fit")
+    return subject
 
 
 def is_live(reference: str) -> bool:
