@@ -254,7 +254,7 @@ def _notes(
             code=UNAVAILABLE.code,
             severity=Severity.WARNING if missed else Severity.INFO,
             subject=subject,
-            message=f"Not checked, {why}.",
+            message=f"Not checked, {why.rstrip('.')}.",
         )
 
 
@@ -316,7 +316,9 @@ class _Lead:
 
     def takes(self, other: Finding) -> bool:
         if other.code == self.finding.code:
-            return other.code not in {UNAVAILABLE.code, machine.blind_probe.code}
+            notes = {f.severity is Severity.INFO for f in (self.finding, other)}
+            single = {UNAVAILABLE.code, machine.blind_probe.code}
+            return len(notes) == 1 and other.code not in single
         explains = [*self.finding.explains, *(p for f in self.under for p in f.explains)]
         return _matches(other.subject, explains)
 
@@ -327,5 +329,5 @@ class _Lead:
             names = [subject.split(".")[-2:] for subject in alike[:4]]
             more = f" and {len(alike) - 4} more" if len(alike) > 4 else ""
             message += f" The same shows in {', '.join('.'.join(n) for n in names)}{more}."
-        folded = (*self.finding.folded, *self.under)
+        folded = (*self.under, *self.finding.folded)  # what is known of the releases comes last
         return replace(self.finding, message=message, folded=folded)

@@ -104,6 +104,17 @@ def test_the_same_fault_in_further_loops_is_one_finding() -> None:
     assert "The same shows in lm_fp32.update_ratio." in leading.message
 
 
+def test_a_loop_that_needs_less_is_not_the_same_as_one_that_needs_more() -> None:
+    both = {"conv": tensors(peak=2_000_000), "lstm": tensors(peak=500_000)}
+    one = record(tensor_peak={"status": "ok", "values": {"conv": tensors(), "lstm": tensors()}})
+    other = record(tensor_peak={"status": "ok", "values": both})
+    found = [f for f in judge(one, other).findings if f.code == "EL806"]
+    assert [(f.severity, f.subject.split(".")[3]) for f in found] == [
+        (Severity.ERROR, "conv"),
+        (Severity.INFO, "lstm"),
+    ]
+
+
 def test_a_small_dev_shm_is_told_before_it_kills() -> None:
     (warning,) = faults(None, shm(free=60 << 20))
     assert (warning.code, warning.severity) == ("EL814", Severity.WARNING)
