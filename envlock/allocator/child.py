@@ -14,16 +14,14 @@ from __future__ import annotations
 
 import argparse
 import gc
-import gzip
-import io
 import json
 import sys
-import zlib
+from io import BufferedReader
 from pathlib import Path
-from typing import IO, Any, Final
+from typing import Any, Final
 
 from envlock.allocator.history import History
-from envlock.allocator.recording import parse_recording
+from envlock.allocator.recording import GZIP_BEGIN, parse_recording, read_text
 from envlock.allocator.rules import parse_torch_release
 from envlock.allocator.snapshot import read_snapshot
 from envlock.allocator.study import Question, study
@@ -32,23 +30,14 @@ from envlock.errors import EnvlockError, InputError
 DEFAULT_LIMIT: Final = 8 << 30
 """Bytes of address space. A snapshot takes five to ten times its own size."""
 DEFAULT_CPU_S: Final = 600
-_GZIP: Final = b"\x1f\x8b"
-_MOST_JSON: Final = 1 << 30
 
 
-def read_histories(file: IO[bytes], source: str) -> tuple[History, ...]:
+def read_histories(file: BufferedReader, source: str) -> tuple[History, ...]:
     """Whatever the file is. Raises InputError."""
-    buffered = file if isinstance(file, io.BufferedReader) else io.BufferedReader(file)  # type: ignore[type-var]
-    head = buffered.peek(2)[:2]
-    if head.startswith(_GZIP):
-        try:
-            with gzip.open(buffered) as packed:
-                return (parse_recording(source, packed.read(_MOST_JSON + 1)),)
-        except (OSError, EOFError, zlib.error) as error:
-            raise InputError(f"{source} cannot be unpacked: {error}") from error
-    if head.lstrip()[:1] == b"{":
-        return (parse_recording(source, buffered.read(_MOST_JSON + 1)),)
-    return read_snapshot(buffered, source)
+    head = file.peek(2)[:2]
+    if head == GZIP_BEGIN or head.lstrip()[:1] == b"{":
+        return (parse_recording(source, read_text(file, source)),)
+    return read_snapshot(file, source)
 
 
 def answer(arguments: list[str]) -> dict[str, Any]:
@@ -63,7 +52,8 @@ def answer(arguments: list[str]) -> dict[str, Any]:
     )
     try:
         if chosen.file == "-":
-            histories = read_histories(sys.stdin.buffer, "standard input")
+            with open(sys.stdin.fileno(), "rb", closefd=False) as file:
+                histories = read_histories(file, "standard input")
         else:
             with Path(chosen.file).open("rb") as file:
                 histories = read_histories(file, Path(chosen.file).name)

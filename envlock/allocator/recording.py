@@ -15,6 +15,7 @@ import gzip
 import json
 import zlib
 from collections.abc import Sequence
+from io import BufferedReader
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, Final
@@ -24,6 +25,7 @@ from envlock.allocator.model import EMPTY_CACHE, FREE, Operation
 from envlock.errors import InputError
 
 SCHEMA: Final = "alloc-trace/1"
+GZIP_BEGIN: Final = b"\x1f\x8b"
 
 _MOST_BYTES: Final = 1 << 30
 """A recording that unpacks to more is not read."""
@@ -36,13 +38,23 @@ class _FaultError(Exception):
 
 
 def read_recording(path: Path) -> History:
-    """Load a recording, packed by gzip. Raises InputError, naming the file and the spot."""
+    """Load a recording, packed by gzip or not. Raises InputError, naming the file and the spot."""
     try:
-        with gzip.open(path) as packed:
-            text = packed.read(_MOST_BYTES + 1)
-    except (OSError, EOFError, zlib.error) as error:
-        raise InputError(f"{path.name} cannot be read: {error}") from error
-    return parse_recording(path.name, text)
+        with path.open("rb") as file:
+            return parse_recording(path.name, read_text(file, path.name))
+    except OSError as error:
+        raise InputError(f"{path.name} cannot be read: {error.strerror}") from error
+
+
+def read_text(file: BufferedReader, source: str) -> bytes:
+    """The whole of a file, unpacked if gzip packed it. Raises InputError."""
+    try:
+        if file.peek(2)[:2] == GZIP_BEGIN:
+            with gzip.open(file) as packed:
+                return packed.read(_MOST_BYTES + 1)
+        return file.read(_MOST_BYTES + 1)
+    except (gzip.BadGzipFile, EOFError, zlib.error) as error:
+        raise InputError(f"{source} cannot be unpacked: {error}") from error
 
 
 def parse_recording(name: str, text: bytes) -> History:

@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from packaging.version import Version
 
-from envlock.allocator.history import History
+from envlock.allocator.history import History, RecordedOom
 from envlock.allocator.replay import replay, score
 from envlock.allocator.rules import NEWEST, Rules, Ties, rules_for
 from envlock.allocator.segments import OutOfDeviceMemoryError
@@ -31,6 +31,9 @@ CANDIDATES: Final = (
     "roundup_power2_divisions:8",
 )
 """Settings that are tried unasked, as far as the release knows them."""
+
+_MOST_OOMS: Final = 3
+"""Failures that are explained; a program that catches hundreds fails for the same reason."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -102,14 +105,8 @@ def _study_card(history: History, question: Question) -> dict[str, Any]:
         "timeline": [asdict(point) for point in timeline.points],
         "largest": [asdict(one) for one in largest_alive(history, sizes, peak)],
         "settings_tried": [_tried(work, rules, text, question) for text in texts],
-        "ooms": [
-            _oom(history, rules, index, texts, question) for index in range(len(history.ooms))
-        ][:_MOST_OOMS],
+        "ooms": [_oom(history, rules, oom, texts, question) for oom in history.ooms[:_MOST_OOMS]],
     }
-
-
-_MOST_OOMS: Final = 3
-"""Failures that are explained; a program that catches hundreds fails for the same reason."""
 
 
 def _recorded_settings(history: History, torch: Version) -> tuple[Settings, str | None]:
@@ -186,10 +183,9 @@ def _tried(work: Workload, rules: Rules, text: str, question: Question) -> dict[
 
 
 def _oom(
-    history: History, rules: Rules, index: int, texts: Sequence[str], question: Question
+    history: History, rules: Rules, oom: RecordedOom, texts: Sequence[str], question: Question
 ) -> dict[str, Any]:
     """Would a setting have served the allocation that failed, with the memory there was?"""
-    oom = history.ooms[index]
     capacity = oom_capacity(history, oom)
     work = oom_workload(history, oom)
     tried = []

@@ -158,6 +158,12 @@ def test_not_a_recording(text: bytes) -> None:
         parse_recording("small", text)
 
 
+def test_a_file_that_is_not_packed(tmp_path: Path) -> None:
+    path = tmp_path / "small.json"
+    path.write_text(json.dumps(small()))
+    assert read_recording(path).allocations == 1
+
+
 def test_a_cut_file(tmp_path: Path) -> None:
     path = tmp_path / "cut.json.gz"
     for content in (b"", b"no gzip", (DATA / "trace-01.json.gz").read_bytes()[:5000]):

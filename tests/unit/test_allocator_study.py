@@ -341,9 +341,9 @@ def test_the_program_tells_files_apart(
         assert code == 0
         assert answer["cards"][0]["allocations"] == 937
         assert answer["cards"][0]["source"] == path.name
-    stream = io.TextIOWrapper(io.BytesIO(pickled.read_bytes()))
-    monkeypatch.setattr(sys, "stdin", stream)
-    code, answer = ask(capsys, "--card", str(GIB), "--alloc-conf", "max_split_size_mb:64", "-")
+    with pickled.open(encoding="latin-1") as stream:
+        monkeypatch.setattr(sys, "stdin", stream)
+        code, answer = ask(capsys, "--card", str(GIB), "--alloc-conf", "max_split_size_mb:64", "-")
     assert code == 0
     assert answer["torch_known"] is False
     assert answer["cards"][0]["settings_tried"][1]["settings"] == "max_split_size_mb:64"
