@@ -22,7 +22,8 @@ from envlock.rules import behaviour_memory as memory
 from envlock.rules import behaviour_numerics as numerics
 from envlock.rules import plain
 from envlock.rules.base import Rule, page
-from envlock.rules.behaviour_base import BehaviourRule, Records, Tolerance, Verdict, tolerances
+from envlock.rules.behaviour_base import BehaviourRule, Records, Verdict
+from envlock.rules.behaviour_tolerances import Tolerance, tolerances
 
 RULES: tuple[BehaviourRule, ...] = (
     gpu.neighbours,
@@ -98,11 +99,24 @@ UNAVAILABLE = page(
     """,
 )
 
+OVERRIDDEN = page(
+    "EL894",
+    Severity.INFO,
+    """
+    Tolerances were changed by a file of yours.
+
+    The verdict is by those limits and not by envlock's own, which come from experiments.
+
+    To do: nothing.
+    """,
+)
+
 PAGES: tuple[Rule, ...] = (
     *(page(rule.code, rule.severity, rule.manual) for rule in RULES),
     NOT_COMPARABLE,
     NO_RECORD,
     UNAVAILABLE,
+    OVERRIDDEN,
 )
 """For ``envlock explain``."""
 
@@ -245,6 +259,14 @@ def _notes(
             message="There is no behaviour record for this device class: peaks, losses and random "
             "streams were measured, but with nothing to compare them with.",
             hint="record where the code works: envlock capture --smoke",
+        )
+    changed = sorted(name for name, row in records.limits.items() if row.overridden)
+    if changed:
+        yield Finding(
+            code=OVERRIDDEN.code,
+            severity=Severity.INFO,
+            subject=records.subject("tolerances"),
+            message=f"These tolerances were changed by a file of yours: {', '.join(changed)}.",
         )
     for subject, why in unknown.items():
         if why == _NO_RECORD:

@@ -1,56 +1,19 @@
-"""What the rules on behaviour share: two records, the tolerances, and what one check comes to."""
+"""What the rules on behaviour share: two records, and what one check comes to."""
 
 from __future__ import annotations
 
-import functools
 import inspect
-import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
-from typing import Any, TypeVar
+from typing import TypeVar
 
-import envlock.facts
 from envlock.findings import Finding, JsonValue, Severity
 from envlock.lock.behaviour import BehaviourRecord, Measured
 from envlock.lock.observation import value_of
-
-if sys.version_info >= (3, 11):
-    import tomllib
-else:
-    import tomli as tomllib
+from envlock.rules.behaviour_tolerances import Tolerance, tolerances
 
 P = TypeVar("P", bound=Measured)
 T = TypeVar("T")
-
-_LEVELS = (("fail", Severity.ERROR), ("warn", Severity.WARNING), ("info", Severity.INFO))
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Tolerance:
-    """A row of ``facts/tolerances.toml``: limits per column."""
-
-    same: Mapping[str, float]
-    other: Mapping[str, float]
-    source: str
-
-    def judge(self, distance: float, *, same: bool) -> Severity | None:
-        """None inside the limits. A distance that is not a number is outside of all of them."""
-        column = self.same if same else self.other
-        for level, severity in _LEVELS:
-            if level in column and not distance <= column[level]:
-                return severity
-        return None
-
-
-@functools.cache
-def tolerances() -> dict[str, Tolerance]:
-    path = Path(envlock.facts.__file__).with_name("tolerances.toml")
-    rows: dict[str, dict[str, Any]] = tomllib.loads(path.read_text("utf-8"))
-    return {
-        name: Tolerance(same=row["same"], other=row["other"], source=row["source"])
-        for name, row in rows.items()
-    }
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

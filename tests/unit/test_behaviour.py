@@ -7,12 +7,13 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
+from envlock.errors import InputError
 from envlock.findings import Severity
 from envlock.lock.behaviour import Behaviour, BehaviourRecord
-from envlock.rules.behaviour import PAGES
-from envlock.rules.behaviour_base import tolerances
+from envlock.rules.behaviour import PAGES, judge_behaviour
 from envlock.rules.behaviour_machine import KILLED
 from envlock.rules.behaviour_memory import operator_changes
+from envlock.rules.behaviour_tolerances import tolerances, with_overrides
 from envlock.targets.base import PROBES
 from tests.unit.behaviour_cases import CASES, LEAK_OK, LOADER_DIED, on_gpu, probe, shm
 from tests.unit.behaviour_samples import (
@@ -73,7 +74,7 @@ def test_a_finding_has_both_values_as_evidence(code: str) -> None:
 
 
 def test_every_rule_has_a_case() -> None:
-    notes = {"EL890", "EL891", "EL892"}
+    notes = {"EL890", "EL891", "EL892", "EL894"}
     assert {page.code for page in PAGES} - notes == CASES.keys() | {"EL828"}
 
 
@@ -286,3 +287,33 @@ def test_a_record_survives_the_lock_file() -> None:
     assert dumped["cpu"]["schema"] == "envlock.behaviour/1"
     assert Behaviour.model_validate(dumped) == once
     assert once.cuda is None
+
+
+def test_a_users_file_changes_limits_and_the_report_says_so() -> None:
+    strict = with_overrides("[leak_malloc]\nother = { fail = 2048 }", "budget.toml")
+    measured = BehaviourRecord.model_validate(record(leak={**LEAK_OK, "values": {"malloc": 4144}}))
+    assert "EL805" not in [f.code for f in judge_behaviour(None, measured).findings]
+    found = {f.code: f for f in judge_behaviour(None, measured, strict).findings}
+    assert found["EL805"].severity is Severity.ERROR
+    assert "leak_malloc" in found["EL894"].message
+    assert not tolerances()["leak_malloc"].overridden
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("[tensor_pek]\nsame = { fail = 1 }", "no tolerance 'tensor_pek'"),
+        ("[tensor_peak]\nsome = { fail = 1 }", "'some' is not a column"),
+        ("[tensor_peak]\nsame = { bad = 1 }", "'bad' is not a level"),
+        ("[tensor_peak]\nsame = { fail = nan }", "same.fail: not a number"),
+        ("[tensor_peak]\nsame = { fail = -1 }", "same.fail: not a number"),
+        ("[tensor_peak]\nsame = { fail = true }", "same.fail: not a number"),
+        ("[tensor_peak]\nsame = 3", "tensor_peak.same: not a table"),
+        ("tensor_peak = 3", "tensor_peak: 'a plain value' is not a column"),
+        ("[tensor_peak", "budget.toml is not TOML"),
+    ],
+)
+def test_a_users_file_with_a_fault_is_refused_by_name(text: str, said: str) -> None:
+    with pytest.raises(InputError) as caught:
+        with_overrides(text, "budget.toml")
+    assert said in caught.value.message
