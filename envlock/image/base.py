@@ -13,9 +13,10 @@ from typing import Any
 from envlock.errors import BuildError, InputError, TargetError
 from envlock.image.fetch import cache_folder
 from envlock.image.oci import Layout, read_layout
-from envlock.image.plan import Base, check_reference, python_version
+from envlock.image.plan import Base, python_version
 from envlock.image.registry import LoopbackRegistry
 from envlock.lock.model import Lock
+from envlock.lock.references import check_reference
 from envlock.targets.engine import Engine, ImageInfo
 
 OFFICIAL = "docker.io/library/python:{version}-slim"

@@ -13,6 +13,7 @@ from envlock.errors import BuildError, InputError
 from envlock.lock.io import is_sealed
 from envlock.lock.model import Lock
 from envlock.lock.observation import value_of
+from envlock.lock.references import check_reference
 from envlock.lock.strict import shown
 
 FORMAT = 1
@@ -23,16 +24,18 @@ LABEL = "org.envlock"
 USER = "10001:10001"
 """Not root, and no user of any host."""
 
-_REFERENCE = re.compile(
-    r"(?:(?:[a-z0-9](?:[a-z0-9-]*[a-z0-9])?(?:\.[a-z0-9](?:[a-z0-9-]*[a-z0-9])?)*)(?::[0-9]{1,5})?/)?"
-    r"[a-z0-9]+(?:(?:\.|_|__|-+)[a-z0-9]+)*(?:/[a-z0-9]+(?:(?:\.|_|__|-+)[a-z0-9]+)*)*"
-    r"(?::[A-Za-z0-9_][A-Za-z0-9._-]{0,127})?"
-    r"(?:@sha256:[0-9a-f]{64})?",
-    re.ASCII,
-)
 _OS_PACKAGE = re.compile(
     r"[a-z0-9][a-z0-9+.-]{1,99}(?::[a-z0-9]+)?=[A-Za-z0-9][A-Za-z0-9.+:~-]{0,99}", re.ASCII
 )
+_LINUX = {
+    "os_name": "posix",
+    "sys_platform": "linux",
+    "platform_system": "Linux",
+    "platform_machine": "x86_64",
+    "platform_python_implementation": "CPython",
+    "implementation_name": "cpython",
+    "extra": "",
+}
 _CUDA_LIBRARIES = re.compile(r"nvidia-.+|cuda-(?:toolkit|bindings|pathfinder)|triton-cuda.*")
 _TORCH = frozenset({"torch", "triton", "pytorch-triton", "pytorch-triton-rocm"})
 
@@ -102,7 +105,31 @@ def make_plan(lock: Lock, base: Base, os_packages: Sequence[str] = ()) -> BuildP
 def artifacts(lock: Lock) -> tuple[Artifact, ...]:
     """The files that an image of the lock consists of; raises BuildError as make_plan does."""
     check_buildable(lock)
-    return tuple(_artifact(package) for package in lock.packages)
+    return tuple(_artifact(package) for package in lock.packages if _applies(package, lock))
+
+
+def skipped(lock: Lock) -> tuple[tuple[str, str], ...]:
+    """Packages that the image does not get, and the marker that says so."""
+    return tuple(
+        (package.name, str(package.marker))
+        for package in lock.packages
+        if not _applies(package, lock)
+    )
+
+
+def _applies(package: Package, lock: Lock) -> bool:
+    """Whether a package's marker holds in the image: Linux on x86_64, with the lock's Python."""
+    if package.marker is None:
+        return True
+    version = python_version(lock)
+    return package.marker.evaluate(
+        {
+            **_LINUX,
+            "python_version": version.rpartition(".")[0],
+            "python_full_version": version,
+            "implementation_version": version,
+        }
+    )
 
 
 def check_buildable(lock: Lock) -> None:
@@ -125,17 +152,6 @@ def check_buildable(lock: Lock) -> None:
             f"{first.name}: {first.reason}",
             hint=first.next_step,
         )
-
-
-def check_reference(reference: str, spot: str) -> str:
-    """An image reference by its grammar; raises InputError."""
-    if "@" in reference and not re.fullmatch(r"[^@]+@sha256:[0-9a-f]{64}", reference, re.ASCII):
-        raise InputError(
-            f"{spot}: not a sha256 digest of 64 hexadecimal digits: {shown(reference)}"
-        )
-    if len(reference) > 512 or not _REFERENCE.fullmatch(reference):
-        raise InputError(f"{spot}: not an image reference: {shown(reference)}")
-    return reference
 
 
 def python_version(lock: Lock) -> str:

@@ -16,9 +16,10 @@ from jinja2 import FileSystemLoader, StrictUndefined
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
 from envlock.errors import InputError
-from envlock.image.plan import BuildPlan, check_reference
+from envlock.image.plan import BuildPlan
 from envlock.lock.io import canonical, render_lock
 from envlock.lock.model import Lock
+from envlock.lock.references import check_reference
 from envlock.lock.strict import shown
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -19,13 +20,16 @@ from envlock.lock.files import read_bounded
 from envlock.lock.image_env import check_image_env
 from envlock.lock.model import LOCK_SCHEMA, End, EnvlockTable, ImageTable, Lock, file_names_only
 from envlock.lock.observation import Absent, Unknown, value_of
-from envlock.lock.strict import decode, first_fault, parse_toml, shown
+from envlock.lock.references import check_reference
+from envlock.lock.strict import decode, first_fault, parse_json, parse_toml, shown
 
 if TYPE_CHECKING:
     from packaging.pylock import Package
 
 _TOP = {"lock-version", "environments", "requires-python", "created-by", "packages", "tool"}
 _TABLE = ("tool", "envlock")
+_JSON_START = re.compile(r'\s*(?:\{|\[\s*(?:\[\s*\[|[\]{"0-9-])|"|null\b|-?[0-9]+\s*$)')
+"""What begins no TOML: an object, a list that is no table header, a scalar."""
 _BY_NAME = frozenset(
     {"env", "packages", "seeds", "conda", "libraries", "sonames", "contested", "duplicates"}
     | {"read_from"}
@@ -40,7 +44,17 @@ def load_lock(path: Path) -> Lock:
 def parse_lock(data: bytes, name: str) -> Lock:
     """Raises InputError with the spot and the reason."""
     text = decode(data, name)
-    return lock_from_tree(parse_toml(text, name), name, complete=text.endswith("\n"))
+    return lock_from_tree(lock_tree(text, name), name, complete=text.endswith("\n"))
+
+
+def lock_tree(text: str, name: str) -> dict[str, Any]:
+    """The tables of a lock; raises InputError that says what is wrong with TOML, or with JSON."""
+    if not _JSON_START.match(text):
+        return parse_toml(text, name)
+    tree = parse_json(text, name)
+    if isinstance(tree, dict):
+        _envlock_table(tree, name)
+    raise InputError(f"{name}: a lock is TOML with a list of packages; this is JSON")
 
 
 def lock_from_tree(tree: Mapping[str, Any], name: str, *, complete: bool = True) -> Lock:
@@ -61,6 +75,8 @@ def lock_from_tree(tree: Mapping[str, Any], name: str, *, complete: bool = True)
     if model.behaviour:
         _check_behaviour(model.behaviour, name)
     check_image_env(model.image.env, f"{name}: tool.envlock.image.env")
+    if model.image.base is not None:
+        check_reference(model.image.base.reference, f"{name}: tool.envlock.image.base.reference")
     lock = Lock(
         requires_python=str(tree.get("requires-python", "")), packages=packages, table=model
     )
@@ -119,7 +135,7 @@ def _envlock_table(tree: Mapping[str, Any], name: str) -> dict[str, Any]:
     table = tool.get("envlock") if isinstance(tool, dict) else None
     if not isinstance(table, dict):
         raise InputError(
-            f"{name}: incomplete: there is no [tool.envlock] table, so this is no envlock lock",
+            f"{name}: incomplete: an envlock lock has a list of packages and a [tool.envlock] table",
             hint="write one with: envlock capture",
         )
     schema = table.get("schema")

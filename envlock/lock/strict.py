@@ -138,12 +138,14 @@ _FORMS = {"value", "absent", "unknown"}
 
 def first_fault(error: ValidationError, name: str, prefix: Sequence[str | int] = ()) -> InputError:
     """The first fault that pydantic saw, in one line, and how many there are besides."""
-    faults = error.errors(include_url=False, include_context=False)
+    faults = error.errors(include_url=False)
     first = faults[0]
     path = [part for part in first["loc"] if part not in _FORMS]
     what = first["msg"]
     if first["type"] == "extra_forbidden":
         what = "unknown key"
+    if first["type"] == "string_too_long":
+        what = f"too long ({len(first['input'])} characters; at most {first['ctx']['max_length']})"
     more = f" (and {len(faults) - 1} more faults)" if len(faults) > 1 else ""
     value = first["input"]
     got = "" if isinstance(value, dict | list) else f", got {shown(value)}"
