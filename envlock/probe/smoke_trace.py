@@ -7,6 +7,7 @@ caching allocator.
 
 from __future__ import annotations
 
+import contextlib
 from typing import Any, Dict, List
 
 import smoke_memory
@@ -26,10 +27,10 @@ def record_trace(torch: Any) -> List[List[int]]:
 
     workloads = smoke_workloads.Workloads.without_numbers(torch)
     events: List[List[int]] = []
-    with (
-        FakeTensorMode(allow_non_fake_inputs=True),
-        smoke_memory.make_lifetimes(torch, events) as lifetimes,
-    ):
+    lifetimes = smoke_memory.make_lifetimes(torch, events)
+    with contextlib.ExitStack() as modes:
+        modes.enter_context(FakeTensorMode(allow_non_fake_inputs=True))
+        modes.enter_context(lifetimes)
         model = workloads.language_model(TRACE_SIZES)
         optimizer = _MultiTensorAdamW(torch, list(model.parameters()))
         for length in LENGTHS:

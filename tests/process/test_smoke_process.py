@@ -15,6 +15,9 @@ from envlock.lock.behaviour import BehaviourRecord, Leak, Unavailable
 from envlock.targets.local import LocalInterpreter
 from envlock.targets.process import ProgramTimeoutError
 from envlock.targets.smoke import SmokeCall, measure
+from tests.process.interpreters import interpreters
+
+PYTHONS = interpreters()
 
 
 @pytest.fixture
@@ -54,6 +57,14 @@ def test_without_torch_every_probe_is_unavailable(torch: Callable[[str], None]) 
     assert len(measured) == 11
     assert all(isinstance(probe, Unavailable) for probe in measured)
     assert {probe.reason for probe in measured} == {"ModuleNotFoundError: No module named 'torch'"}
+
+
+@pytest.mark.parametrize("release", PYTHONS)
+def test_every_python_answers(torch: Callable[[str], None], release: str) -> None:
+    torch("raise ImportError('not today')")
+    record = measure(LocalInterpreter(PYTHONS[release]), battery=("leak", "shm"))
+    assert record.probes.leak == record.probes.shm
+    assert record.probes.leak == Unavailable(status="unavailable", reason="ImportError: not today")
 
 
 def test_a_torch_that_cannot_be_loaded_gives_its_error_without_paths(
