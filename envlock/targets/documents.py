@@ -11,7 +11,6 @@ from envlock.lock.io import lock_from_tree
 from envlock.lock.model import Lock
 from envlock.lock.observation import OBSERVATION_SCHEMA, Observation
 from envlock.lock.strict import decode, first_fault, parse_json, parse_toml, shown
-from envlock.targets import texts
 
 _TABLE = b"[tool.envlock"
 _START = 4096
@@ -30,6 +29,8 @@ def read(data: bytes, name: str) -> Document:
         text = decode(data, name)
         lock = lock_from_tree(parse_toml(text, name), name, complete=text.endswith("\n"))
         return Document(observation=lock.observed, lock=lock)
+    from envlock.targets import texts  # noqa: PLC0415  a lock needs none of its parsers
+
     text = texts.decode(data)
     if OBSERVATION_SCHEMA in text[:_START]:
         return Document(observation=_observation(decode(data, name), name))
