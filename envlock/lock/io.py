@@ -49,12 +49,17 @@ def parse_lock(data: bytes, name: str) -> Lock:
 
 def lock_tree(text: str, name: str) -> dict[str, Any]:
     """The tables of a lock; raises InputError that says what is wrong with TOML, or with JSON."""
-    if not _JSON_START.match(text):
+    if not is_json(text):
         return parse_toml(text, name)
     tree = parse_json(text, name)
     if isinstance(tree, dict):
         _envlock_table(tree, name)
     raise InputError(f"{name}: a lock is TOML with a list of packages; this is JSON")
+
+
+def is_json(text: str) -> bool:
+    """Whether a text can only have been meant as JSON."""
+    return _JSON_START.match(text) is not None
 
 
 def lock_from_tree(tree: Mapping[str, Any], name: str, *, complete: bool = True) -> Lock:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pydantic import ValidationError
 
 from envlock.errors import InputError
-from envlock.lock.io import lock_from_tree
+from envlock.lock.io import is_json, lock_from_tree
 from envlock.lock.model import Lock
 from envlock.lock.observation import OBSERVATION_SCHEMA, Observation
 from envlock.lock.strict import decode, first_fault, parse_json, parse_toml, shown
@@ -42,12 +42,13 @@ def read(data: bytes, name: str) -> Document:
 def _not_known(data: bytes, name: str) -> InputError:
     """Say what is wrong with a file that is none of them; where it stops being JSON or TOML."""
     text = decode(data, name)
-    if text.lstrip().startswith(("{", "[")) and not text.lstrip().startswith("[["):
+    if is_json(text):
         parse_json(text, name)
     elif text.strip():
         parse_toml(text, name)
     return InputError(
-        f"{name}: not an envlock lock, an observation, or a report that envlock knows",
+        f"{name}: not an envlock lock (which has a list of packages), an observation, "
+        "or a report that envlock knows",
         hint="give a lock, or the text of: python -m torch.utils.collect_env, pip freeze, "
         "pip list, conda list",
     )
