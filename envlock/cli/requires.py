@@ -40,7 +40,7 @@ def requires(
     \b
     envlock requires pylock.env.toml                  what it needs
     envlock requires pylock.env.toml --gpu "RTX 5090" --driver 570.86
-    envlock requires pylock.env.toml --glibc 2.28     exit 1: it cannot run there
+    envlock requires pylock.env.toml --glibc 2.28     exit 1 if a wheel needs a newer one
     """
     _check("--gpu", gpu, _GPU, "a name such as 'RTX 4090', or a compute capability such as 8.9")
     _check("--driver", driver, _VERSION, "a version such as 550.54.15")
