@@ -12,6 +12,8 @@ LENGTHS = tuple(range(3, 15))
 
 def compile_counts(torch: Any) -> Dict[str, int]:
     """Graphs made for twelve lengths, with shapes taken as fixed and with automatic shapes."""
+    if not hasattr(torch, "compile"):
+        raise RuntimeError("this torch has no torch.compile")
     found = {}
     in_use, _ = smoke_memory.malloc_counter()
     before = in_use() if in_use else 0

@@ -29,7 +29,7 @@ def record_trace(torch: Any) -> List[List[int]]:
     events: List[List[int]] = []
     lifetimes = smoke_memory.make_lifetimes(torch, events)
     with contextlib.ExitStack() as modes:
-        modes.enter_context(FakeTensorMode(allow_non_fake_inputs=True))
+        modes.enter_context(FakeTensorMode())
         modes.enter_context(lifetimes)
         model = workloads.language_model(TRACE_SIZES)
         optimizer = _MultiTensorAdamW(torch, list(model.parameters()))
