@@ -19,6 +19,8 @@ fi
 
 rm -rf "$venv"
 "$python" -m venv "$venv"
-"$venv/bin/pip" install --quiet --upgrade 'pip>=25.1'
-"$venv/bin/pip" install --quiet --editable . --group dev
+# uv is much faster; pip, which reads its own configuration, is the way where uv finds no index.
+"$venv/bin/pip" install --quiet --upgrade 'pip>=25.1' uv
+"$venv/bin/uv" pip install --quiet --python "$venv/bin/python" --editable . --group dev ||
+    "$venv/bin/pip" install --quiet --editable . --group dev
 touch "$venv/ready"
