@@ -9,10 +9,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import tomlkit
 from packaging.utils import canonicalize_name
 from pydantic import ValidationError
-from tomlkit.items import Array, InlineTable
 
 from envlock.errors import InputError
 from envlock.lock.digest import lock_id
@@ -30,10 +28,6 @@ _TOP = {"lock-version", "environments", "requires-python", "created-by", "packag
 _TABLE = ("tool", "envlock")
 _JSON_START = re.compile(r'\s*(?:\{|\[\s*(?:\[\s*\[|[\]{"0-9-])|"|null\b|-?[0-9]+\s*$)')
 """What begins no TOML: an object, a list that is no table header, a scalar."""
-_BY_NAME = frozenset(
-    {"env", "packages", "seeds", "conda", "libraries", "sonames", "contested", "duplicates"}
-    | {"read_from"}
-)
 
 
 def load_lock(path: Path) -> Lock:
@@ -96,28 +90,9 @@ def is_sealed(lock: Lock) -> bool:
 
 def render_lock(lock: Lock) -> str:
     """TOML with a fixed order; nothing in it depends on time or place."""
-    document = tomlkit.document()
-    document["lock-version"] = "1.0"
-    if lock.requires_python:
-        document["requires-python"] = lock.requires_python
-    document["created-by"] = "envlock"
-    packages = tomlkit.aot()
-    for package in sorted(lock.packages, key=lambda p: p.name):
-        packages.append(_package_item(package))
-    document["packages"] = packages if lock.packages else tomlkit.array()
-    table = lock.table.model_dump(mode="json", by_alias=True, exclude_defaults=True)
-    table = {"schema": LOCK_SCHEMA, **table, "observed": _in_order(table["observed"])}
-    end = table.pop("end")
-    envlock = tomlkit.table()
-    for key in ("schema", "envlock", "id", "machine_id", "resolved"):
-        if key in table:
-            envlock[key] = _inline(table.pop(key))
-    for key in ("left_out", "sources", "image", "observed", "behaviour"):
-        if key in table:
-            envlock[key] = _block(table.pop(key), depth=2 if key == "observed" else 1)
-    envlock["end"] = _block(end, depth=1)
-    document["tool"] = {"envlock": envlock}
-    return tomlkit.dumps(document)
+    from envlock.lock.layout import as_toml  # noqa: PLC0415  # reading needs no writer
+
+    return as_toml(lock)
 
 
 def canonical(lock: Lock) -> Lock:
@@ -193,70 +168,3 @@ def _check_agreement(lock: Lock, name: str) -> None:
     for key in observed:
         if canonicalize_name(key) != key:
             raise InputError(f"{name}: tool.envlock.observed.packages: {shown(key)} is not normal")
-
-
-def _package_item(package: Package) -> tomlkit.items.Table:
-    item = tomlkit.table()
-    item["name"] = package.name
-    if package.version is not None:
-        item["version"] = str(package.version)
-    if package.marker is not None:
-        item["marker"] = str(package.marker)
-    for key in ("vcs", "archive"):
-        source = getattr(package, key)
-        if source is not None:
-            item[key] = _inline(_source_dict(source))
-    if package.sdist is not None:
-        item["sdist"] = _inline(_source_dict(package.sdist))
-    if package.wheels:
-        item["wheels"] = _inline([_source_dict(wheel) for wheel in package.wheels])
-    return item
-
-
-def _source_dict(source: Any) -> dict[str, Any]:
-    """The fields that say what to install; upload times say when, and are left out."""
-    fields = ("type", "name", "url", "path", "commit_id", "subdirectory", "size", "hashes")
-    pairs = ((field, getattr(source, field, None)) for field in fields)
-    return {
-        field.replace("_", "-"): dict(sorted(value.items())) if field == "hashes" else value
-        for field, value in pairs
-        if value is not None
-    }
-
-
-def _in_order(observed: dict[str, Any]) -> dict[str, Any]:
-    """Tables whose keys are names from the machine are sorted; sections keep their own order."""
-    return {
-        key: dict(sorted(value.items())) if key in _BY_NAME and isinstance(value, dict) else value
-        for key, value in observed.items()
-    }
-
-
-def _block(value: Any, *, depth: int) -> Any:
-    """Tables down to ``depth``, one line each below it: a fact is read at a glance."""
-    if isinstance(value, dict) and depth and not _is_mark(value):
-        table = tomlkit.table()
-        plain = {k: v for k, v in value.items() if not isinstance(v, dict) or _is_mark(v)}
-        for key, child in (*plain.items(), *((k, v) for k, v in value.items() if k not in plain)):
-            table[key] = _block(child, depth=depth - 1)
-        return table
-    return _inline(value)
-
-
-def _is_mark(value: dict[str, Any]) -> bool:
-    return value.keys() in ({"absent"}, {"unknown"})
-
-
-def _inline(value: Any) -> Any:
-    if isinstance(value, dict):
-        table: InlineTable = tomlkit.inline_table()
-        for key, child in value.items():
-            table[key] = _inline(child)
-        return table
-    if isinstance(value, list):
-        array: Array = tomlkit.array()
-        for child in value:
-            array.append(_inline(child))
-        array.multiline(bool(value) and isinstance(value[0], dict))
-        return array
-    return value
