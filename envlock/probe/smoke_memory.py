@@ -200,12 +200,14 @@ def theil_sen(values: List[int]) -> float:
 def leak_slopes(
     torch: Any, loop: Any, after_step: Optional[Callable[[Any], None]] = None
 ) -> Dict[str, int]:
-    """Growth per step of what malloc handed out, of tensor storages and of tensors with a graph.
+    """Growth per step of what malloc handed out, of tensor storages and of tensors with a graph;
+    and of what is allocated on the GPU, for a loop that runs there.
 
     ``after_step(loss)`` is where a negative control plants its leak. Objects made before the loop
     are frozen out of the collector's sight: looking through all of them costs 30-70 ms a step.
     """
     in_use, _ = malloc_counter()
+    on_gpu = loop.parameters[0].is_cuda
     for _ in range(LEAK_WARM_UP):
         loss = loop.step()
         if after_step:
@@ -213,7 +215,7 @@ def leak_slopes(
     loss = None
     gc.collect()
     gc.freeze()
-    series = {"malloc": [], "tensor": [], "grad_fn": []}
+    series: Dict[str, List[int]] = {"malloc": [], "tensor": [], "grad_fn": [], "device": []}
     try:
         for _ in range(LEAK_STEPS + 1):
             loss = loop.step()
@@ -227,6 +229,8 @@ def leak_slopes(
             size, graphs = _live_tensors(torch)
             series["tensor"].append(size)
             series["grad_fn"].append(graphs)
+            if on_gpu:
+                series["device"].append(torch.cuda.memory_allocated())
     finally:
         gc.unfreeze()
     return {name: round(theil_sen(values)) for name, values in series.items() if values}
