@@ -20,9 +20,8 @@ from packaging.utils import (
 from packaging.version import InvalidVersion, Version
 
 from envlock.errors import InputError
-from envlock.lock.strict import shown
+from envlock.lock.strict import MAX_PACKAGES, shown
 
-MAX_PACKAGES = 20_000
 _NAME = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._-]{0,98}[A-Za-z0-9])?", re.ASCII)
 _DIGEST_LENGTH = {"sha256": 64, "sha384": 96, "sha512": 128}
 _HEX = re.compile(r"[0-9a-f]+", re.ASCII)

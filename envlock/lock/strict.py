@@ -20,6 +20,7 @@ else:
     import tomli as tomllib
 
 MAX_DEPTH = 32
+MAX_PACKAGES = 20_000
 _INT_LIMIT = 2**63
 _KEY = re.compile(r"[A-Za-z0-9_-]+")
 
@@ -44,6 +45,8 @@ def decode(data: bytes, name: str) -> str:
 
 def parse_toml(text: str, name: str) -> dict[str, Any]:
     """Raises InputError with the place of the fault."""
+    if text.count("[[packages]]") > MAX_PACKAGES:  # parsing a million takes a minute
+        raise InputError(f"{name}: packages: too many (at most {MAX_PACKAGES})")
     try:
         tree = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:

@@ -32,6 +32,8 @@ def read(data: bytes, name: str) -> Document:
     from envlock.targets import texts  # noqa: PLC0415  a lock needs none of its parsers
 
     text = texts.decode(data)
+    if _TABLE.decode() in text:
+        decode(data, name)  # a lock in UTF-16: refused, and why
     if OBSERVATION_SCHEMA in text[:_START]:
         return Document(observation=_observation(decode(data, name), name))
     if texts.detect(text) is not None:

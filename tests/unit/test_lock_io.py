@@ -65,6 +65,9 @@ def _edited(old: str, new: str) -> bytes:
         (b"size=" + b"9" * 5000, ["number"]),
         (b"a: 1.10\nb: no\n", ["TOML"]),
         (b"packages = {}\n", ["packages", "list"]),
+        (b"[[packages]]\n" * 20_001, ["packages", "too many"]),
+        (b'{"packages": [null]}', ["packages", "list"]),
+        (b"[" * 100_000, ["nested"]),
         (b'packages = "numpy"\n', ["packages", "list"]),
     ],
 )
