@@ -64,8 +64,7 @@ def verify(name: str, options: VerifyOptions) -> Report:
         found = observe(target, deep=True, check_files=True, progress=options.progress)
         measured = None
         if options.smoke and not isinstance(found.torch, Absent | Unknown):
-            options.say(f"running the smoke test on {options.device}")
-            measured = measure(target, device=options.device)
+            measured = measure(target, device=options.device, progress=options.say)
     judgement = judge_image(lock, found)
     if measured is not None:
         judgement = joined(judgement, behaviour_judgement(lock, measured))

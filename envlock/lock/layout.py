@@ -16,6 +16,8 @@ _BY_NAME = frozenset(
     {"env", "packages", "seeds", "conda", "libraries", "sonames", "contested", "duplicates"}
     | {"read_from"}
 )
+_DEPTH = {"observed": 2, "behaviour": 6}
+"""Levels of tables before a thing stands on one line: figures differ one by one."""
 
 
 def as_toml(lock: Lock) -> str:
@@ -38,7 +40,7 @@ def as_toml(lock: Lock) -> str:
             envlock[key] = _inline(table.pop(key))
     for key in ("left_out", "sources", "image", "observed", "behaviour"):
         if key in table:
-            envlock[key] = _block(table.pop(key), depth=2 if key == "observed" else 1)
+            envlock[key] = _block(table.pop(key), depth=_DEPTH.get(key, 1))
     envlock["end"] = _block(end, depth=1)
     document["tool"] = {"envlock": envlock}
     return tomlkit.dumps(document)

@@ -38,8 +38,7 @@ def capture_lock(reference: str, reading: Reading, options: LockOptions) -> Lock
 
 
 def _measured(target: Target, reading: Reading) -> dict[str, Any]:
-    from envlock.lock.behaviour import Behaviour  # noqa: PLC0415
-    from envlock.targets.smoke import measure  # noqa: PLC0415
+    from envlock.targets.smoke import measure_devices  # noqa: PLC0415
 
-    record = Behaviour(cpu=measure(target, progress=reading.say))
+    record = measure_devices(target, progress=reading.say)
     return record.model_dump(mode="json", by_alias=True, exclude_defaults=True)

@@ -14,8 +14,7 @@ from tests.hostile_sample import Sample
 from tests.hostile_words import missing_words
 
 OWN = Path(__file__).parent / "data" / "hostile"
-SHARED = Path(__file__).resolve().parents[3] / "shared" / "hostile"
-INPUTS = [*read_inputs(OWN), *(read_inputs(SHARED) if SHARED.is_dir() else [])]
+INPUTS = read_inputs(OWN)
 
 
 @pytest.mark.parametrize("item", INPUTS, ids=[item.id for item in INPUTS])

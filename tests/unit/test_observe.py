@@ -138,7 +138,10 @@ def test_no_observation_at_all() -> None:
 
 
 def test_odd_helpers_are_not_a_crash() -> None:
-    odd = answer({"a": "1"}) | {"requires": {"a": "b", "c": [{}], "d": ["x; os_name > 7"]}, "markers": 7}
+    odd = answer({"a": "1"}) | {
+        "requires": {"a": "b", "c": [{}], "d": ["x; os_name > 7"]},
+        "markers": 7,
+    }
     assert seen(odd).unmet == []
 
 
