@@ -30,7 +30,7 @@ from envlock.lock.observation import (
 )
 from envlock.rules.behaviour import judge_behaviour
 from envlock.targets.container import ContainerOptions, ImageTarget
-from envlock.targets.engine import Engine, ImageInfo
+from envlock.targets.engine import Engine, ImageInfo, check_reference
 from envlock.targets.observe import observe
 from envlock.targets.process import Limits
 from envlock.targets.smoke import measure
@@ -56,6 +56,7 @@ def verify(name: str, options: VerifyOptions) -> Report:
 
     Raises InputError without a lock, TargetError when the image cannot be run.
     """
+    check_reference(name)
     engine = Engine.connect()
     image = engine.resolve(name)
     options.say(f"verifying image:{name} ({image.image_id})")

@@ -79,10 +79,12 @@ def open_target(reference: str, reading: Reading) -> Iterator[Target]:
     """
     if reference.startswith("image:"):
         from envlock.targets.container import ContainerOptions, ImageTarget  # noqa: PLC0415
-        from envlock.targets.engine import Engine  # noqa: PLC0415
+        from envlock.targets.engine import Engine, check_reference  # noqa: PLC0415
 
+        name = reference.removeprefix("image:")
+        check_reference(name)
         engine = Engine.connect()
-        image = engine.resolve(reference.removeprefix("image:"))
+        image = engine.resolve(name)
         reading.say(f"looking at {reference} ({image.image_id})")
         with ImageTarget(
             engine=engine, image=image, options=reading.container or ContainerOptions()

@@ -129,6 +129,12 @@ def test_a_target_that_hangs_or_floods(folder: Path) -> None:
     refused(envlock("capture", "--offline", "--python", str(flood), cwd=folder), 5, "MiB")
 
 
+def test_an_image_reference_is_checked_before_any_engine_is_asked(folder: Path) -> None:
+    env = {"DOCKER_HOST": f"unix://{folder}/none.sock"}
+    for command in (["verify", "--", "--privileged"], ["diff", "image:a b", "good.lock"]):
+        refused(envlock(*command, cwd=folder, env=env), 2, "image reference")
+
+
 def test_an_engine_that_is_down(folder: Path) -> None:
     env = {"DOCKER_HOST": f"unix://{folder}/none.sock"}
     for command in (
