@@ -87,7 +87,6 @@ def test_streams_are_handed_over_as_they_come() -> None:
 
 def test_an_interrupt_ends_the_children_too() -> None:
     code = (
-        "import signal; signal.signal(signal.SIGINT, signal.default_int_handler)\n"
         "from envlock.targets.process import *\n"
         "run(['sh', '-c', 'sleep 62.5 & sleep 62.5'], limits=Limits(timeout_s=60))"
     )
