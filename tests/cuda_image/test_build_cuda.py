@@ -85,3 +85,15 @@ def test_another_cuda_build_leads_and_the_libraries_fold(
     assert not any(subject.startswith("packages.nvidia-") for subject in loose)
     assert "memory" in lead["message"]
     assert "cu121" in lead["hint"]
+
+
+def test_two_builds_have_the_same_layers(older: Path, images: tuple[str, str]) -> None:
+    second = "envlock-test-cuda:second"
+    envlock("build", older, "-t", second, "--no-cache", "--no-verify")
+    command = ["docker", "inspect", "-f", "{{json .RootFS.Layers}}"]
+    layers = [
+        subprocess.run([*command, tag], check=True, capture_output=True).stdout
+        for tag in (images[0], second)
+    ]
+    subprocess.run(["docker", "rmi", "--force", second], check=False, capture_output=True)
+    assert layers[0] == layers[1]

@@ -94,22 +94,6 @@ def test_the_image_is_lean_and_not_root(image: str) -> None:
     assert b"No module named 'pip'" in no_pip.stderr
 
 
-def test_two_builds_have_the_same_layers(lock: Path, image: str, base_layout: Layout) -> None:
-    second = "envlock-test-build:second"
-    options = ("--no-cache", "--no-verify", "--base", f"oci:{base_layout.folder}")
-    envlock("build", lock, "-t", second, *options)
-    layers = [
-        subprocess.run(
-            ["docker", "inspect", "-f", "{{json .RootFS.Layers}}", tag],
-            check=True,
-            capture_output=True,
-        ).stdout
-        for tag in (image, second)
-    ]
-    subprocess.run(["docker", "rmi", "--force", second], check=False, capture_output=True)
-    assert layers[0] == layers[1]
-
-
 @pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: fault.name)
 def test_verify_sees_a_planted_fault(fault: Fault, lock: Path, image: str, tmp_path: Path) -> None:
     try:
