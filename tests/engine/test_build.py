@@ -94,6 +94,18 @@ def test_the_image_is_lean_and_not_root(image: str) -> None:
     assert b"No module named 'pip'" in no_pip.stderr
 
 
+def test_two_builds_without_cache_have_the_same_layers(lock: Path, base_layout: Layout) -> None:
+    tags = ("envlock-test-build:first", "envlock-test-build:second")
+    layers = []
+    for tag in tags:
+        options = ("--no-cache", "--no-verify", "--base", f"oci:{base_layout.folder}")
+        envlock("build", lock, "-t", tag, *options)
+        command = ["docker", "inspect", "-f", "{{json .RootFS.Layers}}", tag]
+        layers.append(subprocess.run(command, check=True, capture_output=True).stdout)
+    subprocess.run(["docker", "rmi", "--force", *tags], check=False, capture_output=True)
+    assert layers[0] == layers[1]
+
+
 @pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: fault.name)
 def test_verify_sees_a_planted_fault(fault: Fault, lock: Path, image: str, tmp_path: Path) -> None:
     try:
