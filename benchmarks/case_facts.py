@@ -108,7 +108,7 @@ def _packages(t: Translation, env: Json) -> None:
 
 def translate(env: Json, imported: Observation | None) -> Translation:
     """One environment of a case; ``imported`` is what its pasted report says."""
-    tree = imported.model_dump(mode="json", exclude_unset=True) if imported else {}
+    tree = imported.plain() if imported else {}
     t = Translation(tree)
     if "python" in env:
         t.put("python", ("python", "version"), env["python"])

@@ -55,7 +55,7 @@ class Translation:
         return None
 
     def observation(self) -> Observation:
-        return Observation.model_validate(self.tree)
+        return Observation.read(self.tree)
 
 
 def is_version(text: str) -> bool:

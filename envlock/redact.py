@@ -83,6 +83,11 @@ def safe_text(raw: bytes | str, *, lines: int = 12, width: int = 300) -> str:
     return "\n".join(_escape(redact(line[: width + 4096]))[:width] for line in kept)
 
 
+def one_line(text: str, *, width: int = 300) -> str:
+    """A short foreign text whole on one line: its line ends are escaped, and no part is left out."""
+    return _escape(redact(text[: width + 4096]))[:width]
+
+
 def _escape(line: str) -> str:
     return "".join(
         char.encode("unicode_escape").decode("ascii")

@@ -6,6 +6,7 @@ import os
 import shutil
 import subprocess
 import sys
+import textwrap
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -13,15 +14,13 @@ from pathlib import Path
 SITE = "/opt/env/lib/python3.11/site-packages"
 PYTHON = "/opt/env/bin/python"
 
-_LEAK = """\
+_HOOK = """\
 import importlib.abc, importlib.util, sys
-
-kept = []
-
+@state@
 
 class Finder(importlib.abc.MetaPathFinder):
     def find_spec(self, name, path, target=None):
-        if name != "torch._tensor":
+        if name != "@module@":
             return None
         sys.meta_path.remove(self)
         spec = importlib.util.find_spec(name)
@@ -29,50 +28,80 @@ class Finder(importlib.abc.MetaPathFinder):
 
         def exec_module(module):
             load(module)
-            backward = module.Tensor.backward
-
-            def leaking(self, *args, **kwargs):
-                kept.append(self)
-                return backward(self, *args, **kwargs)
-
-            module.Tensor.backward = leaking
-
+@patch@
         spec.loader.exec_module = exec_module
         return spec
 
 
 sys.meta_path.insert(0, Finder())
 """
+
+
+def _hook(module: str, patch: str, *, state: str = "") -> str:
+    """A program that runs ``patch`` right after torch has loaded ``module``, once."""
+    body = textwrap.indent(patch, 12 * " ")
+    return _HOOK.replace("@state@", state).replace("@module@", module).replace("@patch@", body)
+
+
+_LEAK = _hook(
+    "torch._tensor",
+    """\
+backward = module.Tensor.backward
+
+def leaking(self, *args, **kwargs):
+    kept.append(self)
+    return backward(self, *args, **kwargs)
+
+module.Tensor.backward = leaking
+""",
+    state="\nkept = []\n",
+)
 """Keeps every loss with its graph, as a training loop that appends losses does."""
 
-_LEARNING_RATE = """\
-import importlib.abc, importlib.util, sys
+_LEARNING_RATE = _hook(
+    "torch.optim.optimizer",
+    """\
+init = module.Optimizer.__init__
 
+def doubled(self, params, defaults):
+    init(self, params, {**defaults, "lr": 2 * defaults["lr"]})
 
-class Finder(importlib.abc.MetaPathFinder):
-    def find_spec(self, name, path, target=None):
-        if name != "torch.optim.optimizer":
-            return None
-        sys.meta_path.remove(self)
-        spec = importlib.util.find_spec(name)
-        load = spec.loader.exec_module
-
-        def exec_module(module):
-            load(module)
-            init = module.Optimizer.__init__
-
-            def doubled(self, params, defaults):
-                init(self, params, {**defaults, "lr": 2 * defaults["lr"]})
-
-            module.Optimizer.__init__ = doubled
-
-        spec.loader.exec_module = exec_module
-        return spec
-
-
-sys.meta_path.insert(0, Finder())
-"""
+module.Optimizer.__init__ = doubled
+""",
+)
 """Doubles every learning rate, as a changed default in a shared helper does."""
+
+_BFLOAT16 = _hook(
+    "torch.nn.functional",
+    """\
+exact = module.linear
+
+def linear(input, weight, bias=None):
+    if str(input.dtype) != "torch.float32":
+        return exact(input, weight, bias)
+    bias = None if bias is None else bias.bfloat16()
+    return exact(input.bfloat16(), weight.bfloat16(), bias).float()
+
+module.linear = linear
+""",
+)
+"""Multiplies in bf16 what the program has in fp32, as a forgotten autocast does."""
+
+_ATTENTION = _hook(
+    "torch.nn.functional",
+    """\
+fused = module.scaled_dot_product_attention
+
+def formula(*args, **named):
+    from torch.nn.attention import SDPBackend, sdpa_kernel
+
+    with sdpa_kernel(SDPBackend.MATH):
+        return fused(*args, **named)
+
+module.scaled_dot_product_attention = formula
+""",
+)
+"""Attention by its formula and not by the fused kernel, where no switch of torch shows it."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -142,16 +171,32 @@ FAULTS = (
         files={"leak.py": _LEAK, "leak.pth": "import leak\n"},
         instructions=[f'COPY ["leak.py", "leak.pth", "{SITE}/"]'],
         smoke=True,
-        code_family="8",
-        subject="behaviour",
+        code_family="805",
+        subject="behaviour.cpu.leak",
     ),
     Fault(
         name="learning-rate",
         files={"faster.py": _LEARNING_RATE, "faster.pth": "import faster\n"},
         instructions=[f'COPY ["faster.py", "faster.pth", "{SITE}/"]'],
         smoke=True,
-        code_family="8",
-        subject="behaviour",
+        code_family="802",
+        subject="behaviour.cpu",
+    ),
+    Fault(
+        name="bfloat16",
+        files={"shorter.py": _BFLOAT16, "shorter.pth": "import shorter\n"},
+        instructions=[f'COPY ["shorter.py", "shorter.pth", "{SITE}/"]'],
+        smoke=True,
+        code_family="810",
+        subject="behaviour.cpu.precision",
+    ),
+    Fault(
+        name="attention",
+        files={"unfused.py": _ATTENTION, "unfused.pth": "import unfused\n"},
+        instructions=[f'COPY ["unfused.py", "unfused.pth", "{SITE}/"]'],
+        smoke=True,
+        code_family="809",
+        subject="behaviour.cpu",
     ),
     Fault(
         name="tf32",

@@ -1,5 +1,5 @@
 #!/bin/sh
-# Install a Docker Engine and what else envlock needs from the system, from the distribution's own
+# Install a Docker Engine, Buildah and what else envlock needs from the system, from the distribution's own
 # packages, and start the engine. For a bare Debian or Ubuntu machine, as root. May be run again.
 set -eu
 
@@ -43,6 +43,8 @@ need dockerd docker.io
 need containerd containerd
 need runc runc
 need mmdebstrap mmdebstrap
+need buildah buildah
+need skopeo skopeo
 need iptables iptables
 need git git
 python3 -c 'import venv, ensurepip' >/dev/null 2>&1 || missing="$missing python3-venv"

@@ -8,20 +8,17 @@ from __future__ import annotations
 
 import argparse
 import inspect
+import os
 import re
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
-import typer
-import typer.main
-
-from envlock.cli.app import app
+from envlock.cli import app
+from envlock.cli.parser import WIDTH, parser_of
 from envlock.rules.registry import Page, all_codes, manual
 
 DOCS = Path(__file__).resolve().parent.parent / "docs"
-SETTINGS: dict[str, Any] = {**(app.info.context_settings or {}), "terminal_width": 100}
 FAMILIES = {
     "1": "Python and packages",
     "2": "The torch build and its companions",
@@ -61,15 +58,13 @@ def commands() -> str:
 
 
 def _commands() -> Iterator[str]:
-    group = typer.main.get_command(app)
-    parent = group.context_class(group, info_name="envlock", **SETTINGS)
+    os.environ["COLUMNS"] = str(WIDTH)  # wherever it runs
     yield "# Commands\n"
     yield "Made by `scripts/make_docs.py`: what `envlock COMMAND --help` prints."
-    yield f"\n## envlock\n\n```text\n{_tidy(group.get_help(parent))}\n```"
-    for name in group.list_commands(parent):  # type: ignore[attr-defined]
-        command = group.get_command(parent, name)  # type: ignore[attr-defined]
-        context = command.context_class(command, info_name=name, parent=parent, **SETTINGS)
-        yield f"\n## envlock {name}\n\n```text\n{_tidy(command.get_help(context))}\n```"
+    yield f"\n## envlock\n\n```text\n{_tidy(app.overview().format_help())}\n```"
+    for name in app.SHORT:
+        parser = parser_of(app.load(name), f"envlock {name}")
+        yield f"\n## envlock {name}\n\n```text\n{_tidy(parser.format_help())}\n```"
     yield ""
 
 

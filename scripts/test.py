@@ -11,6 +11,7 @@ import os
 import shutil
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -77,6 +78,13 @@ def engine() -> bool:
     return pytest("tests/engine", env={"ENVLOCK_TEST_TORCH_PYTHON": str(python)})
 
 
+def faults() -> bool:
+    """The engine tier's interrupted builds once more, at more moments."""
+    ensure_engine()
+    ensure_base()
+    return pytest("tests/engine/test_build_faults.py", env={"ENVLOCK_TEST_MOMENTS": "20"})
+
+
 def cuda_image() -> bool:
     ensure_engine()
     ensure_base()
@@ -91,7 +99,8 @@ def gpu() -> bool:
     if shutil.which("nvidia-smi") is None:
         print("gpu: skipped: this machine has no NVIDIA driver")
         return True
-    return pytest("tests/gpu")
+    script: list[str | Path] = ["sh", "scripts/gpu-tier.sh", ROOT / "build" / "gpu-tier"]
+    return run([*script, ensure_environment(CUDA_TORCH)], {"ENVLOCK_PYTHON": sys.executable})
 
 
 TIERS: Mapping[str, Callable[[], bool]] = {
@@ -100,15 +109,20 @@ TIERS: Mapping[str, Callable[[], bool]] = {
     "process": process,
     "torch": torch,
     "engine": engine,
+    "faults": faults,
     "cuda-image": cuda_image,
     "gpu": gpu,
 }
 
 
 def pytest(folder: str, *, env: Mapping[str, str] | None = None, workers: int = 0) -> bool:
+    """Run a folder's tests in a temporary folder of their own, so that nothing depends on what
+    other runs left behind in the shared one."""
     parallel = ["-n", str(workers)] if workers else []
-    command = [sys.executable, "-m", "pytest", "-q", "--durations=10", *parallel, folder]
-    return run(command, env=env)
+    with tempfile.TemporaryDirectory(prefix="envlock-", ignore_cleanup_errors=True) as temporary:
+        own = f"--basetemp={temporary}/t"
+        command = [sys.executable, "-m", "pytest", "-q", "--durations=10", own, *parallel, folder]
+        return run(command, env=env)
 
 
 def run(command: Sequence[str | Path], env: Mapping[str, str] | None = None) -> bool:

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from tests.hostile_capture import captured_lines
+from tests.hostile_images import base_with_onbuild, wheel_archives
 from tests.hostile_inputs import Input
 from tests.hostile_places import GOOD
 from tests.hostile_routes import Bench, Line, call, check
@@ -103,6 +104,8 @@ _PLACES: tuple[tuple[str, Live, bool], ...] = (
     (r"path given to .*output|temporary file of a save", _saved_over, False),
     (r"image \(argument.*\)", _argument, False),
     (r"build", _build_option, False),
+    (r"wheel archive .*", wheel_archives, False),
+    (r"image\.base", base_with_onbuild, False),
     (
         _CAPTURED,
         captured_lines,

@@ -58,7 +58,7 @@ def _sealed(tree: Tree) -> bytes:
         read = parse_lock(data, "sealing")
     except InputError:
         return data
-    table = read.table.model_copy(update={"id": lock_id(read.observed, read.table.image.env)})
+    table = read.table.changed(id=lock_id(read.observed, read.table.image.env))
     return render_lock(replace(read, table=table)).encode()
 
 
@@ -237,6 +237,8 @@ def _facts(item: Input, value: Any) -> Iterator[Sample]:
     """Free text, in every fact that holds it, in the lock and as an observation."""
     tree = _tree()
     observed = tree["tool"]["envlock"]["observed"]
+    if isinstance(value, bytes):  # as the probe decodes what is not UTF-8
+        value = value.decode("utf-8", "replace")
     text = value if isinstance(value, str) else json.dumps(value)
     observed["gpus"] = [{"name": text, "compute_capability": "8.0"}]
     observed["system"] = {**observed.get("system", {}), "distribution": text, "cpu": text}

@@ -13,6 +13,7 @@ refusal too.
 from __future__ import annotations
 
 import argparse
+import contextlib
 import gc
 import json
 import sys
@@ -64,7 +65,9 @@ def answer(arguments: list[str]) -> dict[str, Any]:
             hint="record fewer events (max_entries of _record_memory_history), or allow more",
         ) from error
     except OSError as error:
-        raise InputError(f"{chosen.file} cannot be read: {error.strerror}") from error
+        raise InputError(
+            f"{chosen.file} cannot be read: {error.strerror}", hint="check its permissions"
+        ) from error
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -95,8 +98,12 @@ def _limit(memory: int, cpu_s: int) -> None:
         import resource  # noqa: PLC0415 - not there on Windows, where the caller's time limit holds
     except ImportError:
         return
-    resource.setrlimit(resource.RLIMIT_AS, (memory, memory))
-    resource.setrlimit(resource.RLIMIT_CPU, (cpu_s, cpu_s))
+    for kind, wanted in ((resource.RLIMIT_AS, memory), (resource.RLIMIT_CPU, cpu_s)):
+        allowed = resource.getrlimit(kind)[1]
+        limit = wanted if allowed == resource.RLIM_INFINITY else min(wanted, allowed)
+        # macOS refuses a limit below what is mapped already; the caller's time limit holds
+        with contextlib.suppress(ValueError, OSError):
+            resource.setrlimit(kind, (limit, limit))
 
 
 if __name__ == "__main__":

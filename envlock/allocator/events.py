@@ -186,7 +186,8 @@ class CardEvents:
         _check(address, size, stream)
         if address in self.start_blocks:
             raise ValueError("a block is freed twice")
-        self.start_blocks[address] = StartBlock(block, size, self._context(stream, address))
+        # torch has no block of nothing, whatever an event says
+        self.start_blocks[address] = StartBlock(block, max(size, 1), self._context(stream, address))
 
     def _context(self, stream: int, address: int) -> int:
         pool = 0

@@ -10,9 +10,11 @@ blocks are kept. A block in use is one dictionary entry, so memory is linear in 
 
 from __future__ import annotations
 
+import gc
 from bisect import bisect_left, insort
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Final, NamedTuple
 
 from envlock.allocator import freelist
@@ -40,6 +42,18 @@ Placed = tuple[int, int, Pool]
 """Begin, end and pool of a block in use."""
 
 _NEVER: Final = 1 << 62
+
+
+@contextmanager
+def _no_collection() -> Iterator[None]:
+    """Nothing in a replay refers to itself, and looking for that takes a tenth of its time."""
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_enabled:
+            gc.enable()
 
 
 class StartSegment(NamedTuple):
@@ -98,14 +112,18 @@ class Allocator:
             if at < segment.base + segment.size:
                 freelist.insert(self.segments.edges, pool, at, segment.base + segment.size)
 
-    def run(  # noqa: C901, PLR0912, PLR0915 - a call for each event would cost a third of the speed
-        self, operations: Iterable[Operation], placed: list[Placed] | None = None
-    ) -> None:
+    def run(self, operations: Iterable[Operation], placed: list[Placed] | None = None) -> None:
         """Perform operations in order; append where each allocation was placed to ``placed``.
 
         Raises OutOfDeviceMemoryError at an allocation that cannot be served. The model is then as
         torch is after its exception: give the same iterator again to go on.
         """
+        with _no_collection():
+            self._serve(operations, placed)
+
+    def _serve(  # noqa: C901, PLR0912, PLR0915 - a call for each event would cost a third of the speed
+        self, operations: Iterable[Operation], placed: list[Placed] | None = None
+    ) -> None:
         rules, live, special = self.rules, self.live, self._special
         edges, pools, grow = self.segments.edges, self.segments.pools, self.segments.grow
         small_size, small_rest, large_rest = rules.small_size, rules.small_rest, rules.large_rest
@@ -144,12 +162,12 @@ class Allocator:
                 append(entry)
             elif not requested:
                 begin, end, pool = take(block)
-                if begin in edges:
-                    left = take_edge(begin)
+                left = take_edge(begin, None)
+                if left is not None:
                     del pool[bisect_left(pool, (begin - left) << SHIFT | left)]
                     begin = left
-                if end in edges:
-                    right = take_edge(end)
+                right = take_edge(end, None)
+                if right is not None:
                     del pool[bisect_left(pool, (right - end) << SHIFT | end)]
                     end = right
                 edges[begin] = end
@@ -170,7 +188,7 @@ class Allocator:
             self._retired[argument] = self.live.pop(argument)
         elif argument in self._retired:  # COMPLETE, unless a retry already waited for it
             self.live[argument] = self._retired.pop(argument)
-            self.run([(argument, FREE)])
+            self._serve([(argument, FREE)])
 
     def round_size(self, requested: int) -> int:
         """The bytes that a request really takes, under the settings."""
@@ -192,7 +210,7 @@ class Allocator:
     def empty_cache(self) -> None:
         """Wait for what is retired, and give all memory back that nothing uses."""
         for block in tuple(self._retired):
-            self.run([(block, COMPLETE)])
+            self._serve([(block, COMPLETE)])
         self.segments.release_unused()
 
     # -- options that change which block is taken -------------------------------------------------

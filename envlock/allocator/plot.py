@@ -22,8 +22,8 @@ _SERIES: Final = (("reserved", "#9aa5b1"), ("allocated", "#2f6fab"), ("requested
 def plot_timeline(card: Mapping[str, Any], image_format: str, *, limit: int | None = None) -> bytes:
     """The timeline of one card of a study (``study.study``) as SVG or PNG.
 
-    ``limit`` draws a line at that many bytes, for the card that is asked about. The same study
-    gives the same bytes. Raises UsageError for another format or without matplotlib.
+    ``limit`` draws a line at that many bytes: what the card that is asked about leaves to torch.
+    The same study gives the same bytes. Raises UsageError for another format or without matplotlib.
     """
     if image_format not in FORMATS:
         raise UsageError(
@@ -50,7 +50,9 @@ def write_plot(card: Mapping[str, Any], path: Path, *, limit: int | None = None)
     try:
         path.write_bytes(picture)
     except OSError as error:
-        raise InputError(f"{path} cannot be written: {error.strerror}") from error
+        raise InputError(
+            f"{path} cannot be written: {error.strerror}", hint="name a file in a folder of yours"
+        ) from error
 
 
 def _figure(card: Mapping[str, Any], limit: int | None) -> Figure:
@@ -67,7 +69,7 @@ def _figure(card: Mapping[str, Any], limit: int | None) -> Figure:
         values = [point[series] / unit for point in points]
         axes.fill_between(at, values, step="post", color=colour, alpha=0.85, label=series)
     if limit is not None:
-        axes.axhline(limit / unit, color="#b3261e", linestyle="--", label="card")
+        axes.axhline(limit / unit, color="#b3261e", linestyle="--", label="what the card leaves")
     axes.set_xlabel("seconds since the first event" if timed else "operations")
     axes.set_ylabel(name)
     axes.set_ylim(bottom=0)

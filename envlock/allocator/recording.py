@@ -43,7 +43,9 @@ def read_recording(path: Path) -> History:
         with path.open("rb") as file:
             return parse_recording(path.name, read_text(file, path.name))
     except OSError as error:
-        raise InputError(f"{path.name} cannot be read: {error.strerror}") from error
+        raise InputError(
+            f"{path.name} cannot be read: {error.strerror}", hint="check its permissions"
+        ) from error
 
 
 def read_text(file: BufferedReader, source: str) -> bytes:
@@ -54,19 +56,25 @@ def read_text(file: BufferedReader, source: str) -> bytes:
                 return packed.read(_MOST_BYTES + 1)
         return file.read(_MOST_BYTES + 1)
     except (gzip.BadGzipFile, EOFError, zlib.error) as error:
-        raise InputError(f"{source} cannot be unpacked: {error}") from error
+        raise InputError(
+            f"{source} cannot be unpacked: {error}", hint="copy it again, or unpack it with gzip -d"
+        ) from error
 
 
 def parse_recording(name: str, text: bytes) -> History:
     """The history in a recording's JSON. Raises InputError, naming the spot."""
     if len(text) > _MOST_BYTES:
-        raise InputError(f"{name} unpacks to more than {_MOST_BYTES >> 20} MiB")
+        raise InputError(
+            f"{name} unpacks to more than {_MOST_BYTES >> 20} MiB", hint="record fewer steps"
+        )
     try:
         return _history(name, json.loads(text))
     except _FaultError as fault:
         raise InputError(f"{name}: {fault}", hint=f"expected is {SCHEMA}") from fault
     except (ValueError, RecursionError) as error:
-        raise InputError(f"{name} is not JSON: {str(error)[:200]}") from error
+        raise InputError(
+            f"{name} is not JSON: {str(error)[:200]}", hint=f"expected is {SCHEMA}"
+        ) from error
 
 
 def _history(name: str, data: Any) -> History:

@@ -37,6 +37,7 @@ class Replay:
     sizes: tuple[int, ...]
     """Bytes that each block really took."""
     places: tuple[Place, ...]
+    """Empty where nobody asked for them: naming segments takes as long as the model's loop."""
     peak_reserved: int
     final_reserved: int
     seconds: float
@@ -57,6 +58,7 @@ def replay(
     settings: Settings | None = None,
     *,
     follow_driver: bool = True,
+    name_places: bool = True,
 ) -> Replay:
     """Serve the requests of a history, from the segments that it begins with.
 
@@ -80,27 +82,40 @@ def replay(
         blocks=blocks,
         grown=tuple(grown.get(block, 0) for block in blocks),
         sizes=tuple(end - begin for begin, end, _ in placed),
-        places=tuple(_places(blocks, placed, journal, [one.base for one in start])),
+        places=tuple(_places(blocks, placed, journal, [one.base for one in start]))
+        if name_places
+        else (),
         peak_reserved=allocator.segments.peak_reserved,
         final_reserved=allocator.segments.reserved,
         seconds=seconds,
     )
 
 
+def decisions_right(history: History, found: Replay) -> int:
+    """Allocations for which the model asked the driver for exactly what the recording did."""
+    ours = {block: size for block, size in zip(found.blocks, found.grown, strict=True) if size}
+    recorded = {block: size for block, (_, size) in history.decisions.grown.items() if size}
+    wrong = sum(ours.get(block) != size for block, size in recorded.items())
+    return len(found.blocks) - wrong - len(ours.keys() - recorded.keys())
+
+
 def score(history: History, found: Replay) -> Score:
     """Count what the model has as it was recorded."""
     grown = history.decisions.grown
-    decisions = places = 0
+    places = 0
     same = {number: number for number in range(len(history.start))}
     """The recorded number of each of the model's segments."""
     for block, size, place, recorded in zip(
         found.blocks, found.grown, found.places, recorded_places(history), strict=True
     ):
-        decisions += size == grown.get(block, (0, 0))[1]
         if size and block in grown:
             same[place.segment] = recorded.segment
         places += Place(same.get(place.segment, -2), place.offset) == recorded
-    return Score(allocations=len(found.blocks), decisions_right=decisions, placements_right=places)
+    return Score(
+        allocations=len(found.blocks),
+        decisions_right=decisions_right(history, found),
+        placements_right=places,
+    )
 
 
 def recorded_places(history: History) -> Iterator[Place]:
@@ -182,14 +197,12 @@ def _places(
     """Name segments by number. Addresses are used again, so the journal is followed in step."""
     numbers = {base: number for number, base in enumerate(start)}
     bases = sorted(numbers)
-    growing = {owner for owner, _, change in journal if change > 0}
+    grown_at = {owner: index for index, (owner, _, change) in enumerate(journal) if change > 0}
     number = len(start) - 1
     at = 0
     for block, (begin, _, _) in zip(blocks, placed, strict=True):
-        while block in growing and at < len(journal):
-            owner, base, change = journal[at]
-            if change > 0 and owner != block:
-                break
+        # What went back later is still listed then; nothing is placed there any more.
+        for _, base, change in journal[at : grown_at.get(block, -1) + 1]:
             at += 1
             if change < 0:
                 if base in numbers:  # pages of an expandable segment may go back in other portions

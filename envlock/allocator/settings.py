@@ -73,7 +73,10 @@ def parse_settings(text: str, torch: Version = NEWEST) -> Settings:
     and for values that it refuses or would misread.
     """
     if len(text) > _LONGEST:
-        raise InputError(f"an allocator setting of {len(text)} characters is not one")
+        raise InputError(
+            f"an allocator setting of {len(text)} characters is not one",
+            hint=f"write option:value, at most {_LONGEST} characters",
+        )
     values = _Tokens(text).values(torch)
     rules = rules_for(torch)
     settings = Settings()

@@ -128,6 +128,8 @@ def _segment(row: dict[str, Any], pools: dict[object, int], where: str) -> _Segm
     for block in row["blocks"]:
         size = _number(block["size"])
         if block["state"] != "inactive":
+            if not size:
+                raise ValueError("a block in use has no size")
             requested = block.get("requested_size", size)
             active.append(_Block(at, size, _number(requested) or size, block.get("frames")))
         at += size

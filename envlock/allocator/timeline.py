@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from itertools import islice
 from typing import Final
 
 from envlock.allocator.history import History
@@ -57,49 +56,43 @@ def trace_memory(history: History, sizes: Mapping[int, int]) -> Timeline:
 
     Reserved bytes are the recorded ones.
     """
-    length = len(history.operations)
-    stretch = max(1, -(-length // BUCKETS))
+    grown, released = history.decisions.grown, history.decisions.released
+    asked = {one.block: one.requested for one in history.start_requests}
+    requested = sum(asked.values())
+    allocated = sum(sizes.get(block, size) for block, size in asked.items())
+    reserved = history.start_reserved
+    peak = (0, (requested, allocated, reserved))
     points = []
-    levels = _levels(history, sizes)
-    before = next(levels)
-    peak = (0, before)
-    for first in range(0, length, stretch):
-        rows = [before, *islice(levels, stretch)]
-        requested, allocated, reserved = (max(column) for column in zip(*rows, strict=True))
-        points.append(_point(history, first, (requested, allocated, reserved)))
-        if allocated > peak[1][1]:
-            at = next(index for index, row in enumerate(rows) if row[1] == allocated)
-            peak = (first + at - 1, rows[at])
-        before = rows[-1]
+    stretch = max(1, -(-len(history.operations) // BUCKETS))
+    for first in range(0, len(history.operations), stretch):
+        most_requested, most_allocated, most_reserved = requested, allocated, reserved
+        operations = history.operations[first : first + stretch]
+        for index, (block, code) in enumerate(operations, first):
+            if code > 0:
+                asked[block] = code
+                requested += code
+                allocated += sizes.get(block, code)
+                if block in grown:
+                    reserved += grown[block][1]
+                    most_reserved = max(most_reserved, reserved)
+                if requested > most_requested:  # noqa: PLR1730 - max() takes three times as long
+                    most_requested = requested
+                if allocated > most_allocated:
+                    most_allocated = allocated
+                    if allocated > peak[1][1]:
+                        peak = (index, (requested, allocated, reserved))
+            elif code in (FREE, RETIRE):
+                size = asked.pop(block, 0)
+                requested -= size
+                allocated -= sizes.get(block, size)
+            elif index in released:
+                reserved -= sum(size for _, size in released[index])
+        points.append(_point(history, first, (most_requested, most_allocated, most_reserved)))
     return Timeline(
         points=tuple(points),
         peak=_point(history, *peak),
         peak_reserved=max([history.start_reserved, *(point.reserved for point in points)]),
     )
-
-
-def _levels(history: History, sizes: Mapping[int, int]) -> Iterator[tuple[int, int, int]]:
-    """Bytes (requested, allocated, reserved) at the start and after each operation."""
-    asked = {one.block: one.requested for one in history.start_requests}
-    requested = sum(asked.values())
-    allocated = sum(sizes.get(block, size) for block, size in asked.items())
-    reserved = history.start_reserved
-    grown, released = history.decisions.grown, history.decisions.released
-    yield requested, allocated, reserved
-    for index, (block, code) in enumerate(history.operations):
-        if code > 0:
-            asked[block] = code
-            requested += code
-            allocated += sizes.get(block, code)
-            if block in grown:
-                reserved += grown[block][1]
-        elif code in (FREE, RETIRE):
-            size = asked.pop(block, 0)
-            requested -= size
-            allocated -= sizes.get(block, size)
-        elif index in released:
-            reserved -= sum(size for _, size in released[index])
-        yield requested, allocated, reserved
 
 
 def _point(history: History, operation: int, level: tuple[int, int, int]) -> Point:

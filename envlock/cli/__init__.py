@@ -15,8 +15,6 @@ import traceback
 from types import FrameType
 from typing import NoReturn
 
-from typer.exceptions import Abort, Exit, TyperException
-
 from envlock.errors import ClosedPipeError, EnvlockError
 
 INTERRUPTED, TERMINATED, BUG = 130, 143, 70
@@ -27,42 +25,45 @@ class _Terminated(BaseException):
 
 
 def main() -> NoReturn:
+    if "_ARGCOMPLETE" in os.environ:
+        from envlock.cli.completion import complete  # noqa: PLC0415
+
+        complete()
     for name in ("SIGTERM", "SIGHUP"):
         if hasattr(signal, name):
             signal.signal(getattr(signal, name), _terminate)
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):  # a C locale cannot print every report
             stream.reconfigure(errors="backslashreplace")
-    sys.exit(run(sys.argv[1:]))
+    code = run(sys.argv[1:])
+    gc.freeze()  # else the interpreter walks all that was loaded once more before it ends
+    sys.exit(code)
 
 
 def run(arguments: list[str]) -> int:
     """Run one command and return its exit code; says on standard error what went wrong."""
     # Commands are short: the collector would walk what was just loaded again and again.
     gc.set_threshold(100_000)
-    os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")  # see targets/local.py
-    from envlock.cli.app import app  # noqa: PLC0415  # commands import this package
+    from envlock.cli import app  # noqa: PLC0415  # commands import this package
 
     try:
-        code = app(arguments, prog_name="envlock", standalone_mode=False)
+        code = app.run(arguments)
         sys.stdout.flush()
     except BaseException as error:  # noqa: BLE001  # the one place where everything ends
         return _code_of(error)
-    return code if isinstance(code, int) else 0
+    return code
 
 
-def _code_of(error: BaseException) -> int:  # noqa: PLR0911  # one line a kind
+def _code_of(error: BaseException) -> int:
     match error:
-        case KeyboardInterrupt() | Abort():
+        case KeyboardInterrupt():
             return _said("interrupted", INTERRUPTED)
         case _Terminated():
             return _said("terminated", TERMINATED)
         case ClosedPipeError() | BrokenPipeError():
             return _quiet_after_closed_pipe()
-        case Exit():
-            return error.exit_code
-        case TyperException():
-            return _usage(error)
+        case SystemExit():  # argparse, after --help and --version
+            return error.code if isinstance(error.code, int) else BUG
         case EnvlockError():
             return _failed(error)
         case Exception():
@@ -104,14 +105,6 @@ def _trace(error: BaseException) -> None:
     from envlock.redact import safe_text  # noqa: PLC0415
 
     _print(safe_text("".join(traceback.format_exception(error)), lines=200))
-
-
-def _usage(error: TyperException) -> int:
-    context = getattr(error, "ctx", None)
-    _print(f"error: {error.format_message()}")
-    if context is not None:
-        _print(f"\nhint: {context.get_usage()}\n      {context.command_path} --help has examples")
-    return 2
 
 
 def _said(text: str, code: int) -> int:

@@ -4,14 +4,14 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-import typer
-
 from envlock.cli import options as opt
+from envlock.cli.parser import Option
 from envlock.cli.talk import counter, say
 from envlock.errors import UsageError
 
 if TYPE_CHECKING:
     from envlock.lock.model import Lock
+    from envlock.lock.pip_config import Sources
     from envlock.targets.container import ContainerOptions
 
 
@@ -19,17 +19,17 @@ def capture(
     *,
     python: opt.PythonOption = None,
     image: Annotated[
-        str | None, typer.Option("--image", metavar="REF", help="Capture an image instead.")
+        str | None, Option("--image", metavar="REF", help="Capture an image instead.")
     ] = None,
     output: opt.Output = Path("pylock.env.toml"),
     deep: opt.Deep = False,
     smoke: Annotated[
-        bool, typer.Option("--smoke", help="Measure memory and numerics behaviour too.")
+        bool, Option("--smoke", help="Measure memory and numerics behaviour too.")
     ] = False,
     check_files: opt.CheckFiles = False,
     offline: Annotated[
         bool,
-        typer.Option("--offline", help="Do not look for artifacts; no build from such a lock."),
+        Option("--offline", help="Do not look for artifacts; no build from such a lock."),
     ] = False,
     wheelhouse: opt.Wheelhouse = None,
     memory: opt.Memory = 4096,
@@ -38,7 +38,6 @@ def capture(
 ) -> None:
     """Write a lock of an environment: packages with hashes, torch, CUDA, driver, behaviour.
 
-    \b
     envlock capture                        the active environment, to pylock.env.toml
     envlock capture --smoke --deep -o colleague.lock
     envlock capture --image team/train:1   what is inside an image
@@ -46,12 +45,11 @@ def capture(
     """
     if image is not None and python is not None and not python.strip():
         raise UsageError("--python: give the interpreter inside the image")
-    from envlock.lock.pip_config import Sources, read_pip_config  # noqa: PLC0415
     from envlock.targets.capture import LockOptions, capture_lock  # noqa: PLC0415
     from envlock.targets.references import Reading  # noqa: PLC0415
 
     prefix = Path(python).parent.parent if python and not image else None
-    sources = Sources(pip=read_pip_config(prefix, os.environ), wheelhouse=wheelhouse)
+    sources = None if offline else _sources(prefix, wheelhouse)
     with counter("checking files") as progress:
         reading = Reading(
             say=say,
@@ -64,12 +62,21 @@ def capture(
         lock = capture_lock(
             f"image:{image}" if image else "env",
             reading,
-            LockOptions(sources=None if offline else sources, smoke=smoke),
+            LockOptions(sources=sources, smoke=smoke),
         )
     from envlock.lock.io import render_lock  # noqa: PLC0415  # loaded while the target answered
 
     opt.write_product(render_lock(lock), output)
     _summary(lock, output)
+
+
+def _sources(prefix: Path | None, wheelhouse: Path | None) -> Sources:
+    """Where the target's pip would look."""
+    from envlock.lock.pip_config import Sources, read_pip_config  # noqa: PLC0415
+
+    return Sources(
+        pip=read_pip_config(prefix, os.environ), wheelhouse=wheelhouse and wheelhouse.absolute()
+    )
 
 
 def _container(python: str | None, memory: int, shm_size: int) -> ContainerOptions:

@@ -3,19 +3,18 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-import typer
-
 from envlock.cli import options as opt
+from envlock.cli.parser import Argument, Option
 from envlock.cli.talk import counter, say
 from envlock.errors import InputError
 from envlock.report import Format
 
-if TYPE_CHECKING:  # judging needs pydantic and the facts, which --help does not
+if TYPE_CHECKING:  # judging needs the facts, which --help does not
     from envlock.diff.judge import Judgement
 
 ErrorOption = Annotated[
     str | None,
-    typer.Option(
+    Option(
         "--error", metavar="FILE|TEXT", help="A traceback or message; its cause leads the report."
     ),
 ]
@@ -24,11 +23,11 @@ ErrorOption = Annotated[
 def diff(
     reference: Annotated[
         str,
-        typer.Argument(metavar="REF", help="A lock, report text, image:NAME, python:PATH or -."),
+        Argument(metavar="REF", help="A lock, report text, image:NAME, python:PATH or -."),
     ],
     other: Annotated[
         str | None,
-        typer.Argument(metavar="REF2", help="The right side; without it: this environment."),
+        Argument(metavar="REF2", help="The right side; without it: this environment."),
     ] = None,
     *,
     python: opt.PythonOption = None,
@@ -45,7 +44,6 @@ def diff(
 ) -> int:
     """Say what the differences between two environments mean; the cause leads.
 
-    \b
     envlock diff colleague.lock            their lock against this environment
     envlock diff issue-1234.txt            a pasted collect_env report
     envlock diff a.lock image:team/train   a lock against an image

@@ -2,22 +2,20 @@ from __future__ import annotations
 
 from typing import Annotated
 
-import typer
-
 from envlock.cli import options as opt
+from envlock.cli.parser import Argument
 from envlock.errors import UsageError
 
 
 def explain(
     code: Annotated[
-        str | None, typer.Argument(metavar="CODE", help="A code such as EL201; none: all of them.")
+        str | None, Argument(metavar="CODE", help="A code such as EL201; none: all of them.")
     ] = None,
     *,
     debug: opt.Debug = False,
 ) -> None:
     """Say what a finding means, why it matters and what to do.
 
-    \b
     envlock explain EL201
     envlock explain              the list of all codes
     """

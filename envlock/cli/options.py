@@ -3,22 +3,21 @@
 from __future__ import annotations
 
 import enum
-import logging
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-import typer
-
+from envlock.cli.parser import Option
 from envlock.errors import ClosedPipeError, InputError, NothingComparedError, UsageError
 from envlock.findings import Report, Result, Severity
 from envlock.report import Format, Style
 
-if TYPE_CHECKING:  # judging needs pydantic and the facts, which --help does not
+if TYPE_CHECKING:  # judging needs the facts, which --help does not
     from envlock.diff.judge import Judgement
+    from envlock.rules.behaviour_tolerances import Tolerance
 
 
 class FailOn(enum.Enum):
@@ -34,53 +33,37 @@ class FailOn(enum.Enum):
         return None if self is FailOn.NEVER else Severity(self.value)
 
 
-def _debug(on: bool) -> bool:
-    if on:
-        from envlock.cli.talk import log_to_stderr  # noqa: PLC0415
-
-        log_to_stderr(logging.DEBUG)
-    return on
-
-
 Debug = Annotated[
     bool,
-    typer.Option(
-        "--debug", help="Say every step on standard error, with tracebacks.", callback=_debug
-    ),
+    Option("--debug", help="Say every step on standard error, with tracebacks."),
 ]
-Verbose = Annotated[
-    bool, typer.Option("--verbose", "-v", help="Name every unknown and all evidence.")
-]
-FormatOption = Annotated[Format, typer.Option("--format", "-f", help="Format of the report.")]
+Verbose = Annotated[bool, Option("--verbose", "-v", help="Name every unknown and all evidence.")]
+FormatOption = Annotated[Format, Option("--format", "-f", help="Format of the report.")]
 Output = Annotated[
     Path | None,
-    typer.Option("--output", "-o", help="File to write instead of standard output."),
+    Option("--output", "-o", metavar="FILE", help="File to write instead of standard output."),
 ]
 MoreReports = Annotated[
     list[str] | None,
-    typer.Option("--report", metavar="FORMAT=FILE", help="A further report; may be repeated."),
+    Option("--report", metavar="FORMAT=FILE", help="A further report; may be repeated."),
 ]
-FailOnOption = Annotated[
-    FailOn, typer.Option("--fail-on", help="Exit with 1 from this severity on.")
-]
+FailOnOption = Annotated[FailOn, Option("--fail-on", help="Exit with 1 from this severity on.")]
 Ignore = Annotated[
     list[str] | None,
-    typer.Option("--ignore", metavar="CODE", help="Leave this finding out; may be repeated."),
+    Option("--ignore", metavar="CODE", help="Leave this finding out; may be repeated."),
 ]
 PythonOption = Annotated[
-    str | None, typer.Option("--python", metavar="EXE", help="The interpreter to look at.")
+    str | None, Option("--python", metavar="EXE", help="The interpreter to look at.")
 ]
-Deep = Annotated[bool, typer.Option("--deep", help="Import torch for what only torch knows.")]
+Deep = Annotated[bool, Option("--deep", help="Import torch for what only torch knows.")]
 CheckFiles = Annotated[
-    bool, typer.Option("--check-files", help="Hash every installed file against its RECORD.")
+    bool, Option("--check-files", help="Hash every installed file against its RECORD.")
 ]
 Wheelhouse = Annotated[
     Path | None,
-    typer.Option(
-        "--wheelhouse", metavar="DIR", help="Folder with wheel files to lock or build from."
-    ),
+    Option("--wheelhouse", metavar="DIR", help="Folder with wheel files to lock or build from."),
 ]
-Offline = Annotated[bool, typer.Option("--offline", help="Use only files that are already here.")]
+Offline = Annotated[bool, Option("--offline", help="Use only files that are already here.")]
 
 
 class Device(enum.Enum):
@@ -90,15 +73,21 @@ class Device(enum.Enum):
     CUDA = "cuda"
 
 
-DeviceOption = Annotated[Device, typer.Option("--device", help="Where the smoke test runs.")]
+DeviceOption = Annotated[Device, Option("--device", help="Where the smoke test runs.")]
 Memory = Annotated[
     int,
-    typer.Option("--memory", metavar="MIB", help="Memory limit of a container, in MiB.", min=64),
+    Option("--memory", metavar="MIB", help="Memory limit of a container, in MiB.", least=64),
 ]
 Shm = Annotated[
     int,
-    typer.Option(
-        "--shm-size", metavar="MIB", help="Size of /dev/shm in a container, in MiB.", min=1
+    Option("--shm-size", metavar="MIB", help="Size of /dev/shm in a container, in MiB.", least=1),
+]
+Tolerances = Annotated[
+    Path | None,
+    Option(
+        "--tolerances",
+        metavar="FILE",
+        help="TOML with limits of your own for the smoke test; the report names them.",
     ),
 ]
 
@@ -131,7 +120,7 @@ class Reporting:
             write_product(format_.render(kept, Style(fail_on=severity, verbose=self.verbose)), path)
         text = self.text
         if text is None or self.format is not Format.TEXT:
-            text = self.format.render(kept, self._style(severity))
+            text = self.format.render(kept, self.style(severity))
         if self.ending and self.format is Format.TEXT:
             text = f"{text}\n{self.ending}"
         if self.to_stderr:
@@ -146,7 +135,8 @@ class Reporting:
             )
         return 1 if Result.FAIL in results else 0
 
-    def _style(self, severity: Severity | None) -> Style:
+    def style(self, severity: Severity | None = None) -> Style:
+        """How a text looks where it goes: on a terminal, in a file, in a pipe."""
         stream = sys.stderr if self.to_stderr else sys.stdout
         if self.output is not None or not stream.isatty():
             return Style(fail_on=severity, verbose=self.verbose, width=100)
@@ -169,6 +159,20 @@ def parse_report_option(text: str) -> tuple[Format, Path]:
 
 def _without(report: Report, codes: Sequence[str]) -> Report:
     return replace(report, findings=tuple(f for f in report.findings if f.code not in codes))
+
+
+def limits_of(path: Path | None) -> Mapping[str, Tolerance] | None:
+    """The limits in a user's file; None: envlock's own. Raises InputError."""
+    if path is None:
+        return None
+    from envlock.lock.files import read_bounded  # noqa: PLC0415
+    from envlock.rules.behaviour_tolerances import with_overrides  # noqa: PLC0415
+
+    try:
+        text = read_bounded(path, limit=1 << 20).decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise InputError(f"{path} is not UTF-8 text: {error}") from error
+    return with_overrides(text, str(path))
 
 
 def report_of(command: str, left: str, right: str, judgement: Judgement) -> Report:

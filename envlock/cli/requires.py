@@ -3,9 +3,8 @@ from __future__ import annotations
 import re
 from typing import Annotated
 
-import typer
-
 from envlock.cli import options as opt
+from envlock.cli.parser import Argument, Option
 from envlock.cli.talk import say
 from envlock.errors import NothingComparedError, UsageError
 from envlock.report import Format
@@ -15,19 +14,17 @@ _GPU = re.compile(r"[A-Za-z0-9][A-Za-z0-9 ._()/+-]{0,99}")
 
 
 def requires(
-    lock: Annotated[
-        str, typer.Argument(metavar="LOCK", help="A lock, a report text, image:NAME or -.")
-    ],
+    lock: Annotated[str, Argument(metavar="LOCK", help="A lock, a report text, image:NAME or -.")],
     *,
     gpu: Annotated[
         str | None,
-        typer.Option("--gpu", metavar="NAME|CC", help="A GPU: 'RTX 4090', 8.9, sm_89, gfx90a."),
+        Option("--gpu", metavar="NAME|CC", help="A GPU: 'RTX 4090', 8.9, sm_89, gfx90a."),
     ] = None,
     driver: Annotated[
-        str | None, typer.Option("--driver", metavar="V", help="Its NVIDIA driver: 550.54.15.")
+        str | None, Option("--driver", metavar="V", help="Its NVIDIA driver: 550.54.15.")
     ] = None,
     glibc: Annotated[
-        str | None, typer.Option("--glibc", metavar="V", help="Its C library: 2.31.")
+        str | None, Option("--glibc", metavar="V", help="Its C library: 2.31.")
     ] = None,
     format_: opt.FormatOption = Format.TEXT,
     output: opt.Output = None,
@@ -37,7 +34,6 @@ def requires(
 ) -> int:
     """Say on which machines a lock runs, without a GPU; exit 1 where the named one cannot.
 
-    \b
     envlock requires pylock.env.toml                  what it needs
     envlock requires pylock.env.toml --gpu "RTX 5090" --driver 570.86
     envlock requires pylock.env.toml --glibc 2.28     exit 1 if a wheel needs a newer one
@@ -63,8 +59,15 @@ def requires(
         return reporting.publish([opt.report_of("requires", subject.label, str(machine), judged)])
     except NothingComparedError:
         unknown = "; ".join(judged.unknown) or "the lock says nothing about torch or its wheels"
-        hint = "give the GPU's compute capability: --gpu 8.9" if gpu else "envlock capture --deep"
-        raise NothingComparedError(f"cannot be decided: {unknown}", hint=hint) from None
+        raise NothingComparedError(f"cannot be decided: {unknown}", hint=_hint(unknown)) from None
+
+
+def _hint(unknown: str) -> str:
+    if "driver.version" in unknown:
+        return "give the driver's version as nvidia-smi shows it: --driver 550.54.15"
+    if "compute_capability" in unknown:
+        return "give the GPU's compute capability: --gpu 8.9"
+    return "capture the lock with: envlock capture --deep"
 
 
 def _check(option: str, value: str | None, grammar: re.Pattern[str], wanted: str) -> None:

@@ -3,13 +3,12 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated
 
-import typer
-
 from envlock.cli import options as opt
+from envlock.cli.parser import Argument
 
 
 def show(
-    lock: Annotated[Path, typer.Argument(metavar="LOCK", help="The lock to read.")] = Path(
+    lock: Annotated[Path, Argument(metavar="LOCK", help="The lock to read.")] = Path(
         "pylock.env.toml"
     ),
     *,
@@ -17,7 +16,6 @@ def show(
 ) -> None:
     """Say what a lock holds, and what was left out of it.
 
-    \b
     envlock show colleague.lock
     """
     from envlock.lock.io import load_lock  # noqa: PLC0415

@@ -1,11 +1,11 @@
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Annotated
 
-import typer
-
 from envlock.cli import options as opt
+from envlock.cli.parser import Option
 from envlock.cli.talk import say
 from envlock.report import Format
 
@@ -13,16 +13,20 @@ from envlock.report import Format
 def smoke(
     *,
     lock: Annotated[
-        Path | None, typer.Option("--lock", metavar="LOCK", help="Compare with its record.")
+        Path | None, Option("--lock", metavar="LOCK", help="Compare with its record.")
     ] = None,
     image: Annotated[
-        str | None, typer.Option("--image", metavar="REF", help="Run inside an image.")
+        str | None, Option("--image", metavar="REF", help="Run inside an image.")
     ] = None,
     python: opt.PythonOption = None,
     device: opt.DeviceOption = opt.Device.CPU,
     record: Annotated[
-        Path | None, typer.Option("--record", metavar="FILE", help="Write the record as JSON.")
+        Path | None, Option("--record", metavar="FILE", help="Write the record as JSON.")
     ] = None,
+    compile_: Annotated[
+        bool, Option("--compile", help="Also count what torch.compile makes; takes longest.")
+    ] = False,
+    tolerances: opt.Tolerances = None,
     memory: opt.Memory = 4096,
     shm_size: opt.Shm = 1024,
     format_: opt.FormatOption = Format.TEXT,
@@ -35,7 +39,6 @@ def smoke(
 ) -> int:
     """Measure how torch behaves here: memory peaks, leaks, losses. Compare with a lock's record.
 
-    \b
     envlock smoke                          absolute checks on this environment
     envlock smoke --lock colleague.lock    against what the lock recorded
     envlock smoke --record smoke.json
@@ -57,10 +60,12 @@ def smoke(
             reading=Reading(say=say, python=python, container=container),
             device=device.value,
             lock=load_lock(lock) if lock else None,
+            compiling=compile_,
+            limits=opt.limits_of(tolerances),
         )
     )
     if record is not None:
-        opt.write_product(result.record.model_dump_json(by_alias=True, indent=1) + "\n", record)
+        opt.write_product(json.dumps(result.record.plain(), indent=1) + "\n", record)
     return opt.Reporting(
         format=format_,
         output=output,

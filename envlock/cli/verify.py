@@ -3,23 +3,23 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated
 
-import typer
-
 from envlock.cli import options as opt
+from envlock.cli.parser import Argument, Option
 from envlock.cli.talk import counter, say
 from envlock.report import Format
 
 
 def verify(
-    images: Annotated[list[str], typer.Argument(metavar="IMAGE...", help="Images to verify.")],
+    images: Annotated[list[str], Argument(metavar="IMAGE...", help="Images to verify.")],
     *,
     lock: Annotated[
         Path | None,
-        typer.Option("--lock", metavar="LOCK", help="What they should be; else the lock inside."),
+        Option("--lock", metavar="LOCK", help="What they should be; else the lock inside."),
     ] = None,
     python: opt.PythonOption = None,
     device: opt.DeviceOption = opt.Device.CPU,
-    no_smoke: Annotated[bool, typer.Option("--no-smoke", help="Leave the smoke test out.")] = False,
+    no_smoke: Annotated[bool, Option("--no-smoke", help="Leave the smoke test out.")] = False,
+    tolerances: opt.Tolerances = None,
     memory: opt.Memory = 4096,
     shm_size: opt.Shm = 1024,
     format_: opt.FormatOption = Format.TEXT,
@@ -32,7 +32,6 @@ def verify(
 ) -> int:
     """Prove inside an image that it is what its lock says: packages, files, libraries, behaviour.
 
-    \b
     envlock verify team/train:2.3
     envlock verify team/train:2.3 --lock pylock.env.toml --report json=verify.json
     """
@@ -46,6 +45,7 @@ def verify(
             lock=load_lock(lock) if lock else None,
             device=device.value,
             smoke=not no_smoke,
+            limits=opt.limits_of(tolerances),
             container=ContainerOptions(
                 python=python,
                 memory_bytes=memory << 20,

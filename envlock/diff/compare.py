@@ -7,20 +7,18 @@ completely (``exhaustive``) is absent; from any other table it is unknown.
 from __future__ import annotations
 
 import enum
-import functools
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from pydantic import BaseModel
-
 from envlock.findings import JsonValue
+from envlock.lock.machine import Gpu
 from envlock.lock.observation import (
     ABSENT,
     NOT_RECORDED,
     Absent,
-    Gpu,
     Library,
+    Model,
     Observation,
     Package,
     Python,
@@ -60,7 +58,7 @@ class Comparison:
 OWN_DISTRIBUTIONS = frozenset({"torch-envlock"})
 """envlock itself, where someone installed it beside torch: never a difference."""
 
-_NOT_COMPARED: dict[type[BaseModel], frozenset[str]] = {
+_NOT_COMPARED: dict[type[Model], frozenset[str]] = {
     # Faults of one side (rules on one observation report them) and notes about the reading.
     Observation: frozenset(
         {
@@ -69,6 +67,7 @@ _NOT_COMPARED: dict[type[BaseModel], frozenset[str]] = {
             "duplicates",
             "exhaustive",
             "files",
+            "preflight",
             "read_from",
             "seeds",
             "set_by_envlock",
@@ -77,23 +76,32 @@ _NOT_COMPARED: dict[type[BaseModel], frozenset[str]] = {
     ),
     # How a distribution came in; its content is compared by version and RECORD digest.
     Package: frozenset({"built_for", "installer", "path_class", "source", "tags"}),
-    Gpu: frozenset({"ecc_uncorrected", "used_bytes"}),  # of the moment
+    Gpu: frozenset(  # of the moment
+        {
+            "default_power_limit_w",
+            "ecc_uncorrected",
+            "max_sm_clock_mhz",
+            "power_limit_w",
+            "slowed_by",
+            "sm_clock_mhz",
+            "used_bytes",
+        }
+    ),
     Library: frozenset({"shadowed"}),
     Python: frozenset({"site_folders"}),
-    Soname: frozenset({"needed_by"}),
+    Soname: frozenset({"needed_by", "on_demand"}),
 }
 
 
-@functools.cache
-def _fields(model: type[BaseModel]) -> tuple[str, ...]:
+def _fields(model: type[Model]) -> tuple[str, ...]:
     skipped = _NOT_COMPARED.get(model, frozenset())
-    return tuple(name for name in model.model_fields if name not in skipped)
+    return tuple(name for name in model.defaults if name not in skipped)
 
 
 def as_json(fact: Any) -> JsonValue:
     """A fact as it stands in JSON."""
-    if isinstance(fact, BaseModel):
-        plain: JsonValue = fact.model_dump(mode="json", exclude_defaults=True)
+    if isinstance(fact, Model):
+        plain: JsonValue = fact.plain()
         return plain
     if isinstance(fact, dict):
         return {key: as_json(value) for key, value in fact.items()}
@@ -108,7 +116,7 @@ _Leaf = tuple[str, Any, Any]
 
 def _walk(path: str, left: Any, right: Any, *, missing: tuple[Any, Any]) -> Iterator[_Leaf]:
     """Pairs of facts to compare. ``missing``: what a name that is not in a table means, by side."""
-    if isinstance(left, BaseModel) and type(left) is type(right) and not _is_bare(left):
+    if isinstance(left, Model) and type(left) is type(right) and not _is_bare(left):
         prefix = f"{path}." if path else ""
         for name in _fields(type(left)):
             yield from _walk(
@@ -138,7 +146,7 @@ def _is_table(left: Any, right: Any) -> bool:
     entries: list[Any] = []
     for side in (left, right):
         entries.extend(side.values() if isinstance(side, dict) else side)
-    return any(isinstance(entry, BaseModel) for entry in entries)
+    return any(isinstance(entry, Model) for entry in entries)
 
 
 def _leaves(left: Observation, right: Observation) -> Iterator[_Leaf]:
@@ -157,10 +165,8 @@ def _leaves(left: Observation, right: Observation) -> Iterator[_Leaf]:
 
 
 def _same(left: Any, right: Any) -> bool:
-    # True == 1 in Python, but a flag and a count are two facts; NaN is the same fact as NaN.
-    if type(left) is not type(right):
-        return False
-    return bool(left == right) or (left != left and right != right)  # noqa: PLR0124
+    # True == 1 in Python, but a flag and a count are two facts.
+    return type(left) is type(right) and bool(left == right)
 
 
 def _skips(left: Observation, right: Observation) -> tuple[frozenset[str], tuple[str, ...]]:

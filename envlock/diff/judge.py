@@ -22,7 +22,7 @@ from envlock.diff.finish import (
     is_same_on_both,
     moved_facts,
 )
-from envlock.findings import Finding, Side
+from envlock.findings import Finding, Severity, Side
 from envlock.lock.observation import Observation
 from envlock.rules.base import (
     DoesNotApplyError,
@@ -39,6 +39,7 @@ from envlock.rules.registry import RULES
 class Status(enum.Enum):
     PASSED = "passed"
     FAILED = "failed"
+    NOTED = "noted"
     NOT_CHECKABLE = "not checkable"
     DOES_NOT_APPLY = "does not apply"
 
@@ -90,7 +91,8 @@ def _run(rule: Rule, faults: Iterable[Fault]) -> _Ran:
         status, why = Status.NOT_CHECKABLE, "the rule failed"
         crash = plain_findings.crashed(rule, error)
     if found:
-        status = Status.FAILED
+        harmless = all((one.severity or rule.severity) is Severity.INFO for one in found)
+        status = Status.NOTED if harmless else Status.FAILED
     return _Ran(
         faults=tuple(found), status=status, path=path, why=why, crash=crash, one_sided=one_sided
     )

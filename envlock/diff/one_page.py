@@ -11,6 +11,7 @@ from envlock.neutral import neutral
 
 _HEADINGS = {
     Status.FAILED: ("failed", "this fault is here"),
+    Status.NOTED: ("noted", "this is so, and does no harm by itself"),
     Status.NOT_CHECKABLE: ("not checkable", "whether this fault is here is unknown"),
     Status.PASSED: ("passed", "this fault is not here"),
     Status.DOES_NOT_APPLY: ("without an object", "there is nothing that could have this fault"),
@@ -28,7 +29,7 @@ def checklist(outcomes: Sequence[Outcome], *, verbose: bool) -> str:
     lines = [f"{len(outcomes)} checks: {', '.join(counts)}{more}"]
     for status, (name, meaning) in _HEADINGS.items():
         group = [o for o in outcomes if o.status is status]
-        if group and (verbose or status is Status.FAILED):
+        if group and (verbose or status in {Status.FAILED, Status.NOTED}):
             lines += ["", f"{name}: {meaning}", *(line for o in group for line in _check_lines(o))]
     return "".join(f"{line}\n" for line in lines)
 

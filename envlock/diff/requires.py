@@ -10,16 +10,8 @@ from typing import Any
 from envlock.diff.judge import Judgement, Status, judge_one
 from envlock.facts import driver_floor, gpu_arch_of_name, toolkit_driver
 from envlock.findings import Evidence, Finding, Severity, Side
-from envlock.lock.observation import (
-    ABSENT,
-    NOT_RECORDED,
-    Driver,
-    Gpu,
-    Observation,
-    System,
-    Unknown,
-    value_of,
-)
+from envlock.lock.machine import Driver, Gpu, System
+from envlock.lock.observation import ABSENT, NOT_RECORDED, Observation, Unknown, value_of
 from envlock.rules import reading
 from envlock.rules import requirements as pages
 from envlock.rules.base import DoesNotApplyError, Env, Rule, UndecidedError
@@ -129,15 +121,13 @@ def _moved(observation: Observation, machine: Machine) -> Observation:
     changes: dict[str, Any] = {
         "driver": NOT_RECORDED,
         "gpus": NOT_RECORDED,
-        "system": system.model_copy(
-            update={"glibc": machine.glibc or NOT_RECORDED, "container": NOT_RECORDED}
-        ),
+        "system": system.changed(glibc=machine.glibc or NOT_RECORDED, container=NOT_RECORDED),
     }
     if machine.driver:
         changes["driver"] = Driver(version=machine.driver, compat=ABSENT)
     if machine.gpu:
         changes["gpus"] = [_gpu(machine.gpu)]
-    return observation.model_copy(update=changes)
+    return observation.changed(**changes)
 
 
 def _gpu(text: str) -> Gpu:

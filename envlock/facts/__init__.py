@@ -12,7 +12,14 @@ from envlock.facts.builds import (
     wheel_command,
 )
 from envlock.facts.changes import Change, changes_between, changes_of
-from envlock.facts.companions import Companion, Floor, companion, extension_floors
+from envlock.facts.companions import (
+    Binaries,
+    Companion,
+    Floor,
+    binaries,
+    companion,
+    extension_floors,
+)
 from envlock.facts.cuda import (
     CudaRelease,
     DriverFloor,
@@ -27,6 +34,7 @@ from envlock.facts.variables import Variable, variable, variables
 
 __all__ = [
     "INDEX",
+    "Binaries",
     "Change",
     "Companion",
     "CudaRelease",
@@ -37,6 +45,7 @@ __all__ = [
     "TorchBuild",
     "Variable",
     "Variant",
+    "binaries",
     "changes_between",
     "changes_of",
     "companion",

@@ -53,6 +53,24 @@ def _applies(row: dict[str, Any], version: str | None) -> bool:
     return not row["until"] or bool(version and versions.below(version, row["until"]))
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Binaries:
+    distribution: str
+    cuda: tuple[str, ...]
+    """CUDA releases for which it brings a library, ascending: ``12.1``."""
+    source: tuple[str, ...]
+
+
+def binaries(distribution: str, version: str) -> Binaries | None:
+    """What a distribution brings that takes the library for exactly torch's CUDA; None: unknown."""
+    for row in rows("binaries"):
+        if row["distribution"] == distribution and _applies(row, version):
+            return Binaries(
+                distribution=distribution, cuda=tuple(row["cuda"]), source=tuple(row["source"])
+            )
+    return None
+
+
 def extension_floors(distribution: str, version: str | None) -> tuple[Floor, ...]:
     """What a distribution needs and its metadata does not say. ``version`` None: unknown."""
     return tuple(

@@ -9,6 +9,7 @@ the GPU's own architecture needs the first; compiling PTX at run time needs the 
 from __future__ import annotations
 
 import functools
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -23,6 +24,8 @@ class CudaRelease:
     compat_floor: str | None
     """None before CUDA 11, which had no minor-version compatibility."""
     toolkit_driver: str | None
+    wheels: tuple[tuple[str, str], ...]
+    """Versions of the wheels with its parts, ``nvidia-cuda-runtime-cu12`` and others, by name."""
     confidence: Confidence
     source: tuple[str, ...]
 
@@ -43,9 +46,17 @@ def _release(row: dict[str, Any]) -> CudaRelease:
         cuda=row["cuda"],
         compat_floor=row["min_linux_driver_minor_compat"],
         toolkit_driver=row["min_linux_driver_toolkit"],
+        wheels=_wheels(row.get("pypi_meta_package")),
         confidence=row["confidence"],
         source=tuple(row["source"]),
     )
+
+
+def _wheels(meta_package: dict[str, Any] | None) -> tuple[tuple[str, str], ...]:
+    if meta_package is None:
+        return ()
+    own = ("cuda-toolkit", meta_package["cuda-toolkit"])
+    return tuple(sorted([own, *meta_package["components"].items()]))
 
 
 @functools.cache
@@ -60,6 +71,19 @@ def _of_minor(cuda: str) -> tuple[CudaRelease, ...]:
     if wanted is None:
         return ()
     return tuple(r for r in cuda_releases() if versions.minor_of(r.cuda) == wanted)
+
+
+def release_of_wheels(versions_by_name: Mapping[str, str]) -> CudaRelease | None:
+    """The release that wheels are from: the one with most of them, the newest of those.
+
+    None where the CUDA runtime is not among them, or is of no release in the table.
+    """
+    best: tuple[int, CudaRelease | None] = (0, None)
+    for release in cuda_releases():
+        same = {name for name, version in release.wheels if versions_by_name.get(name) == version}
+        if any(name.startswith("nvidia-cuda-runtime") for name in same) and len(same) >= best[0]:
+            best = (len(same), release)
+    return best[1]
 
 
 @functools.cache
@@ -89,8 +113,11 @@ def toolkit_driver(cuda: str) -> str | None:
 @functools.cache
 def cuda_of_driver(driver: str) -> str | None:
     """The newest CUDA release (``12.4``) that a driver supports natively; None if unlisted."""
+    if versions.numbers(driver) is None:
+        return None
     newest = None
     for release in cuda_releases():
-        if release.toolkit_driver and versions.at_least(driver, release.toolkit_driver):
+        # All releases of a branch have its CUDA level: 525 is 12.0 though 525.60.13 came with it.
+        if release.toolkit_driver and not versions.below(driver, release.toolkit_driver):
             newest = versions.minor_of(release.cuda)
     return None if newest is None else f"{newest[0]}.{newest[1]}"

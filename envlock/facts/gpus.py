@@ -51,14 +51,15 @@ def gpu_arch(capability: str) -> GpuArch | None:
     return next((a for a in gpu_arches() if a.capability == capability), None)
 
 
-def _words(name: str) -> tuple[str, ...]:
+def product_words(name: str) -> tuple[str, ...]:
+    """What tells products apart in a name: ``NVIDIA GeForce RTX 4090`` is ``(rtx, 4090)``."""
     found = re.findall(r"[a-z0-9]+", name.lower())
     return tuple(w for w in found if w not in _VENDOR_WORDS)
 
 
 @functools.cache
 def _products() -> tuple[tuple[tuple[str, ...], GpuArch], ...]:
-    pairs = [(_words(p), arch) for arch in gpu_arches() for p in arch.products]
+    pairs = [(product_words(p), arch) for arch in gpu_arches() for p in arch.products]
     return tuple(sorted(pairs, key=lambda pair: -len(pair[0])))
 
 
@@ -67,7 +68,7 @@ def gpu_arch_of_name(name: str) -> GpuArch | None:
 
     The longest listed name wins: an "RTX 6000 Ada" is not an "RTX 6000".
     """
-    have = _words(name)
+    have = product_words(name)
     for words, arch in _products():
         starts = range(len(have) - len(words) + 1)
         if any(have[i : i + len(words)] == words for i in starts):

@@ -1,6 +1,6 @@
 """Where the facts are kept: one JSON file a table, read once, only when something asks for it.
 
-JSON and not TOML because ``envlock diff`` reads them at every start: parsing the six tables takes
+JSON and not TOML because ``envlock diff`` reads them at every start: parsing six tables takes
 5 ms as JSON and 150 ms as TOML (both measured with the standard library on one machine).
 Each row has ``source`` (where it was read), ``confidence`` and ``checked`` (the day).
 
@@ -20,12 +20,14 @@ FOLDER = Path(__file__).resolve().parent
 
 Table = Literal[
     "behaviour_changes",
+    "binaries",
     "companions",
     "cuda_driver",
     "env_vars",
     "errors",
     "extensions",
     "gpu_arch",
+    "gpu_memory",
     "torch_builds",
 ]
 Confidence = Literal["confirmed", "secondary", "unconfirmed"]

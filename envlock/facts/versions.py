@@ -43,8 +43,13 @@ def below(version: str, floor: str) -> bool:
 
 def at_least(version: str, floor: str) -> bool:
     """True only if no reading of ``version`` is older than ``floor``, and both are versions."""
-    known = numbers(version) is not None and numbers(floor) is not None
-    return known and not below(version, floor)
+    have, need = numbers(version), numbers(floor)
+    if have is None or need is None:
+        return False
+    shared = min(len(have), len(need))
+    return have[:shared] >= need[:shared] and (
+        have[:shared] > need[:shared] or not any(need[shared:])
+    )
 
 
 def major(text: str) -> int | None:

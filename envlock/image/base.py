@@ -3,28 +3,41 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import re
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from envlock.errors import BuildError, InputError, TargetError
+from envlock.image.base_export import from_engine, from_registry
+from envlock.image.choices import Flavour
 from envlock.image.fetch import cache_folder
+from envlock.image.flavour import devel_base
+from envlock.image.foundation import PYTHON_VERSION_LABEL, Foundation, read_foundation
+from envlock.image.mirror import check_mirror, full_name, mirrored
 from envlock.image.oci import Layout, read_layout
-from envlock.image.plan import Base, python_version
+from envlock.image.plan import Base, BaseSettings, python_version
 from envlock.image.registry import LoopbackRegistry
 from envlock.lock.model import Lock
 from envlock.lock.references import check_reference
 from envlock.targets.engine import Engine, ImageInfo
+from envlock.targets.engine_errors import EngineGoneError
+from envlock.targets.image_info import split_tag
 
+T = TypeVar("T")
+_PLAN = """
+2. if the tag is gone or has moved: name another, or an image by its digest (NAME@sha256:...);
+   the lock's [tool.envlock.image] has the digest of its first build
+3. if its registry cannot be reached from here: --base-mirror PREFIX; or, where it can be reached,
+   'skopeo copy docker://{reference} oci:DIR', and here --base oci:DIR
+4. without any registry: 'images/base/build.py DIR', and --base oci:DIR"""
 OFFICIAL = "docker.io/library/python:{version}-slim"
 PYTHON_ON_PATH = "python3"
 """Both the official images and distributions have it on the PATH of their config."""
 LAYOUT_PREFIX = "oci:"
 BOOTSTRAPPED = "bootstrapped"
-PYTHON_LABEL, PYTHON_VERSION_LABEL = "org.envlock.base.python", "org.envlock.base.python-version"
+PYTHON_LABEL = "org.envlock.base.python"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -36,52 +49,123 @@ class BaseChoice:
     allow_tag: bool = False
     """Take an image that has no digest in any registry, by its tag."""
     allow_onbuild: bool = False
+    mirror: str | None = None
+    """What stands in for Docker Hub, by ``mirror.check_mirror``; None: nothing does."""
+    offline: bool = False
+    """Take only what this machine has."""
+
+    def settled(self, lock: Lock, flavour: Flavour) -> BaseChoice:
+        """Where nothing was said, with the base of the lock's first build, if that had the flavour.
+
+        Else with the devel flavour's; raises BuildError where that is not known.
+        """
+        if self.reference is not None:
+            return self
+        image = lock.table.image
+        base = image.base if (image.flavour or "runtime") == flavour.value else None
+        if base is not None and base.reference != BOOTSTRAPPED:
+            return replace(self, reference=f"{base.reference}@{base.digest}")
+        return replace(self, reference=devel_base(lock)) if flavour is Flavour.DEVEL else self
 
 
 @contextlib.contextmanager
 def chosen_base(
     choice: BaseChoice, python: str, engine: Engine, say: Callable[[str], None]
 ) -> Iterator[Base]:
-    """The base for ``python`` (``3.11.2``); a bootstrapped one is served while this is entered.
+    """The base for ``python`` (``3.11.2``); one from a folder is served while this is entered.
 
     Raises BuildError when there is none, with the ways to get one.
     """
-    if choice.reference is not None and choice.reference.startswith(LAYOUT_PREFIX):
-        folder = Path(choice.reference.removeprefix(LAYOUT_PREFIX))
-        with _served(read_layout(folder), "given with --base") as base:
-            yield base
+    found = _decided(choice, python, lambda name, why: _from_engine(name, why, choice, engine), say)
+    if isinstance(found, Base):
+        yield found
         return
-    if choice.reference is not None:
-        yield _from_engine(choice.reference, "given with --base", choice, engine)
-        return
+    with LoopbackRegistry(found.layout) as registry:
+        yield _of_layout(found.layout, registry.reference, found.origin)
+
+
+def assembly_base(
+    choice: BaseChoice, python: str, engine: Engine | None, say: Callable[[str], None]
+) -> Foundation:
+    """The same base as files, for building without an engine; one may serve as its source.
+
+    Raises BuildError when there is none, with the ways to get one.
+    """
+    found = _decided(choice, python, lambda name, why: _named_files(name, why, choice, engine), say)
+    if isinstance(found, Foundation):
+        return found
+    reference = f"{BOOTSTRAPPED}@{found.layout.manifest_digest}"
+    return read_foundation(found.layout, _of_layout(found.layout, reference, found.origin))
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _OnDisk:
+    layout: Layout
+    origin: str
+
+
+def _decided(
+    choice: BaseChoice, python: str, named: Callable[[str, str], T], say: Callable[[str], None]
+) -> T | _OnDisk:
+    """The base that was given, else the official image, else the bootstrapped one.
+
+    ``named`` gets an image by its reference and origin. Raises BuildError when there is none.
+    """
+    reference = choice.reference
+    if choice.mirror is not None:
+        check_mirror(choice.mirror)
+    if reference is not None and reference.startswith(LAYOUT_PREFIX):
+        layout = read_layout(Path(reference.removeprefix(LAYOUT_PREFIX)))
+        return _on_disk(layout, "given with --base", choice)
+    if reference is not None:
+        with _planned(reference):
+            return named(reference, "given with --base or recorded")
     official = OFFICIAL.format(version=python)
     try:
-        yield _from_engine(official, f"the official image of Python {python}", choice, engine)
+        return named(official, f"the official image of Python {python}")
     except TargetError as error:
         why = error.message
-    else:
-        return
-    layout = _bootstrapped(python)
-    if layout is None:
-        raise BuildError(
-            f"there is no base image with Python {python}: {official}: {why}",
-            hint=f"pull {official}, or make a base of this machine's own Python with "
-            "images/base/build.py, or name one with --base",
-        )
+    bootstrapped = _bootstrapped(python)
+    if bootstrapped is None:
+        raise _no_base(python, official, why)
     say(f"{official} is not to be had; taking the bootstrapped base")
-    with _served(layout, f"bootstrapped, with Python {python}") as base:
-        yield base
+    return _on_disk(bootstrapped, f"bootstrapped, with Python {python}", choice)
 
 
-def named_base(reference: str | None, lock: Lock) -> Base:
-    """The base of a plan that is only rendered: named, recorded, or the official image's tag.
+def _on_disk(layout: Layout, origin: str, choice: BaseChoice) -> _OnDisk:
+    _check_onbuild(BOOTSTRAPPED, layout.config()["config"].get("OnBuild"), choice)
+    return _OnDisk(layout=layout, origin=origin)
+
+
+def _named_files(
+    reference: str, origin: str, choice: BaseChoice, engine: Engine | None
+) -> Foundation:
+    check_reference(reference, "image.base")
+    exports = cache_folder() / "bases"
+    if engine is not None:
+        base = _from_engine(reference, origin, choice, engine)
+        layout = from_engine(engine, engine.resolve(base.reference), exports)
+        return read_foundation(layout, base)
+    if choice.offline:
+        raise TargetError(
+            f"{reference} is not on this machine", hint="leave --offline away, or start an engine"
+        )
+    place = mirrored(reference, choice.mirror)
+    digest, layout = from_registry(place, exports)
+    _check_onbuild(reference, layout.config()["config"].get("OnBuild"), choice)
+    name = reference.partition("@")[0] if place == reference else _true_name(reference)
+    origin = _from_where(origin, reference, place)
+    base = replace(_of_layout(layout, f"{name}@{digest}", origin), name=name, digest=digest)
+    return read_foundation(layout, base)
+
+
+def named_base(reference: str | None, lock: Lock, flavour: Flavour = Flavour.RUNTIME) -> Base:
+    """The base of a plan that is only rendered: named, recorded, or the flavour's by its tag.
 
     Nothing is asked of a registry, so a tag stays a tag.
     """
-    recorded = lock.table.image.base
-    if reference is None and recorded is not None and recorded.reference != BOOTSTRAPPED:
-        reference = f"{recorded.reference}@{recorded.digest}"
-    chosen = reference or OFFICIAL.format(version=python_version(lock))
+    given = BaseChoice(reference=reference).settled(lock, flavour).reference
+    chosen = given or OFFICIAL.format(version=python_version(lock))
     name, _, digest = check_reference(chosen, "image.base").partition("@")
     return Base(
         reference=chosen, name=name, digest=digest, python=PYTHON_ON_PATH, origin="not resolved"
@@ -90,28 +174,49 @@ def named_base(reference: str | None, lock: Lock) -> Base:
 
 def _from_engine(reference: str, origin: str, choice: BaseChoice, engine: Engine) -> Base:
     check_reference(reference, "image.base")
-    info = engine.resolve(reference, pull=True)
-    if info.onbuild and not choice.allow_onbuild:
-        raise InputError(
-            f"image.base: {reference} has ONBUILD instructions, which would run in this build",
-            hint="take a base without them, or allow them with --allow-onbuild",
-        )
-    pinned = _pinned(reference, info, choice)
+    place = mirrored(reference, choice.mirror)
+    info = engine.resolve(place, pull=not choice.offline)
+    _check_onbuild(reference, info.onbuild, choice)
+    pinned = _pinned(place, info, choice)
     return Base(
         reference=pinned,
-        name=pinned.partition("@")[0],
+        name=pinned.partition("@")[0] if place == reference else _true_name(reference),
         digest=pinned.partition("@")[2] or info.image_id,
         python=_checked_path(info.labels.get(PYTHON_LABEL, PYTHON_ON_PATH)),
         layers=info.layers,
-        origin=origin,
+        settings=BaseSettings(entrypoint=info.entrypoint, user=info.user, env=info.env),
+        origin=_from_where(origin, reference, place),
     )
+
+
+def _true_name(reference: str) -> str:
+    """Of an image that came from a mirror: what it is called everywhere, without tag and digest."""
+    return split_tag(full_name(reference).partition("@")[0])[0]
+
+
+def _from_where(origin: str, reference: str, place: str) -> str:
+    return origin if place == reference else f"{origin}; found as {place}"
+
+
+@contextlib.contextmanager
+def _planned(reference: str) -> Iterator[None]:
+    """With a plan where a base that was named is not to be had. Its cause comes with its own hint."""
+    try:
+        yield
+    except TargetError as error:
+        if not isinstance(error, EngineGoneError):
+            first = error.hint or "see what the registry says"
+            error.hint = f"one of these\n1. {first}{_PLAN.format(reference=reference)}"
+        raise
 
 
 def _pinned(reference: str, info: ImageInfo, choice: BaseChoice) -> str:
     if "@" in reference:
         return reference
     if info.repo_digests:
-        return check_reference(info.repo_digests[0], "image.base")
+        own = full_name(split_tag(reference)[0])
+        same = [one for one in info.repo_digests if full_name(one.partition("@")[0]) == own]
+        return check_reference((same or info.repo_digests)[0], "image.base")
     if choice.allow_tag:
         return reference
     raise InputError(
@@ -122,7 +227,10 @@ def _pinned(reference: str, info: ImageInfo, choice: BaseChoice) -> str:
 
 def _checked_path(path: str) -> str:
     if not re.fullmatch(r"(?:/[A-Za-z0-9._-]+)+|python3", path, re.ASCII):
-        raise InputError(f"image.base: label {PYTHON_LABEL}: not a path of an interpreter")
+        raise InputError(
+            f"image.base: label {PYTHON_LABEL}: not a path of an interpreter",
+            hint="name another --base",
+        )
     return path
 
 
@@ -134,26 +242,41 @@ def _bootstrapped(python: str) -> Layout | None:
     return layout if _labels(layout).get(PYTHON_VERSION_LABEL) == python else None
 
 
-@contextlib.contextmanager
-def _served(layout: Layout, origin: str) -> Iterator[Base]:
-    with LoopbackRegistry(layout) as registry:
-        yield Base(
-            reference=registry.reference,
-            name=BOOTSTRAPPED,
-            digest=layout.manifest_digest,
-            python=_checked_path(_labels(layout).get(PYTHON_LABEL, PYTHON_ON_PATH)),
-            layers=tuple(_config(layout)["rootfs"]["diff_ids"]),
-            origin=origin,
+def _of_layout(layout: Layout, reference: str, origin: str) -> Base:
+    return Base(
+        reference=reference,
+        name=BOOTSTRAPPED,
+        digest=layout.manifest_digest,
+        python=_checked_path(_labels(layout).get(PYTHON_LABEL, PYTHON_ON_PATH)),
+        layers=tuple(layout.config()["rootfs"]["diff_ids"]),
+        settings=_settings(layout.config()["config"]),
+        origin=origin,
+    )
+
+
+def _settings(config: Mapping[str, Any]) -> BaseSettings:
+    return BaseSettings(
+        entrypoint=tuple(config.get("Entrypoint") or ()),
+        user=config.get("User") or "",
+        env=dict(item.partition("=")[::2] for item in config.get("Env") or ()),
+    )
+
+
+def _check_onbuild(reference: str, onbuild: object, choice: BaseChoice) -> None:
+    if onbuild and not choice.allow_onbuild:
+        raise InputError(
+            f"image.base: {reference} has ONBUILD instructions, which would run in this build",
+            hint="take a base without them, or allow them with --allow-onbuild",
         )
 
 
-def _labels(layout: Layout) -> dict[str, Any]:
-    return _config(layout).get("config", {}).get("Labels") or {}
+def _no_base(python: str, official: str, why: str) -> BuildError:
+    return BuildError(
+        f"there is no base image with Python {python}: {official}: {why}",
+        hint=f"pull {official}, or make a base of this machine's own Python with "
+        "images/base/build.py, or name one with --base",
+    )
 
 
-def _config(layout: Layout) -> dict[str, Any]:
-    path = layout.blob(json.loads(layout.manifest)["config"]["digest"])
-    if path is None:
-        raise InputError(f"{layout.folder}: the config blob is missing")
-    config: dict[str, Any] = json.loads(path.read_bytes())
-    return config
+def _labels(layout: Layout) -> Mapping[str, str]:
+    return layout.config()["config"].get("Labels") or {}

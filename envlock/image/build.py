@@ -1,40 +1,28 @@
-"""Build an image from a lock: gather, render, build, record. The Dockerfile way."""
+"""Build an image from a lock: choose the way, make it, check against the first build, deliver, record."""
 
 from __future__ import annotations
 
+import contextlib
 import os
-import shutil
-import stat
-import tempfile
-import time
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 
-from uv import find_uv_bin
-
-from envlock.errors import BuildError, InputError
-from envlock.image import buildkit
-from envlock.image.base import BaseChoice, chosen_base, named_base
-from envlock.image.fetch import Shelves, cache_folder, gather, place
-from envlock.image.plan import BuildPlan, check_buildable, make_plan, python_version
-from envlock.image.render import render_context
+from envlock.errors import BuildError, InputError, TargetError
+from envlock.image.assemble import ENGINE
+from envlock.image.choices import EngineChoice, Flavour
+from envlock.image.engines import Chosen, Machine, Way, choose
+from envlock.image.fetch import Shelves, cache_folder
+from envlock.image.flavour import Flavoured, choose_flavour, twice
+from envlock.image.metadata import BaseReport, BuildReport, LayerReport, SizesReport
+from envlock.image.options import BuildOptions, Say
+from envlock.image.output import Kind, load, push, store, write_archive, write_oci
+from envlock.image.plan import BuildPlan, artifacts, check_buildable
+from envlock.image.sizes import Sizes, measure_sizes
+from envlock.image.ways import Job, Made, make
 from envlock.lock.model import BaseImage, Lock
 from envlock.lock.pip_config import read_pip_config
-from envlock.targets.engine import Engine
-
-EPOCH = 315532800
-"""1980-01-01: the one time of every generated file, as in the image."""
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class BuildOptions:
-    base: BaseChoice
-    shelves: Shelves
-    tag: str | None = None
-    os_packages: Sequence[str] = ()
-    ca_bundle: Path | None = None
-    no_cache: bool = False
+from envlock.targets.engine import Engine, check_reference
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -43,63 +31,127 @@ class Built:
     plan: BuildPlan
     lock: Lock
     """With what this build recorded in ``[tool.envlock.image]``."""
-    seconds: Mapping[str, float] = field(default_factory=dict)
+    way: Way
+    why: str
+    flavoured: Flavoured
+    sizes: Sizes
+    engine: str
+    layers: Sequence[LayerReport]
+    outputs: Sequence[str]
+    verified: bool | None
+    """None: it was not run."""
+    seconds: Mapping[str, float]
+
+    def report(self) -> BuildReport:
+        base, told = self.plan.base, self.plan.base.settings.told()
+        return BuildReport(
+            schema_="envlock-build/1",
+            way="assembler" if self.way is Way.ASSEMBLER else "dockerfile",
+            why=self.why,
+            engine=self.engine,
+            flavour="devel" if self.flavoured.flavour is Flavour.DEVEL else "runtime",
+            flavour_why=self.flavoured.why,
+            cuda_twice=twice(self.plan),
+            image_id=self.image_id,
+            lock_id=self.lock.table.id,
+            base=BaseReport(
+                reference=base.name,
+                digest=base.digest,
+                layers=list(base.layers),
+                entrypoint=list(told.entrypoint),
+                user=told.user,
+                env=dict(told.env),
+            ),
+            layers=list(self.layers),
+            sizes=SizesReport(
+                fetch_bytes=self.sizes.fetch_bytes,
+                fetch_unknown=self.sizes.fetch_unknown,
+                unpacked_bytes=self.sizes.unpacked_bytes,
+                unpacked_unknown=self.sizes.unpacked_unknown,
+                layers_bytes=_total(self.layers),
+            ),
+            outputs=list(self.outputs),
+            verified=self.verified,
+            seconds=dict(self.seconds),
+        )
+
+    def summary(self) -> str:
+        base = self.plan.base
+        return (
+            f"image  {self.image_id}\nlock   {self.lock.table.id}\n"
+            f"base   {base.name}@{base.digest}\n"
+        )
 
 
-def build_image(lock: Lock, options: BuildOptions, say: Callable[[str], None]) -> Built:
+def _total(layers: Sequence[LayerReport]) -> int | None:
+    known = [layer.size_bytes for layer in layers if layer.size_bytes is not None]
+    return sum(known) if len(known) == len(layers) else None
+
+
+def build_image(lock: Lock, options: BuildOptions, say: Say) -> Built:
     """Raises BuildError, or TargetError when the engine is down. Nothing is left of a failure."""
-    seconds: dict[str, float] = {}
     check_buildable(lock)
-    engine = Engine.connect()
-    with chosen_base(options.base, python_version(lock), engine, say) as base:
-        plan = make_plan(lock, base, options.os_packages)
-        say(f"base {base.reference}: {base.origin}")
-        started = time.monotonic()
-        wheels = gather(plan.artifacts, options.shelves, say)
-        seconds["gather"] = round(time.monotonic() - started, 2)
-        started = time.monotonic()
-        with tempfile.TemporaryDirectory(prefix="envlock-context-") as folder:
-            context = Path(folder)
-            write_context(context, render_context(lock, plan, wheels=True))
-            place(wheels.values(), context / "wheels")
-            image_id = _run(context, options, say)
-        seconds["build"] = round(time.monotonic() - started, 2)
+    for reference in (options.tag, options.push):
+        if reference is not None:
+            check_reference(reference)
+    flavoured = choose_flavour(options.flavour, lock, options.os_packages)
+    say(flavoured.line())
+    options = replace(options, base=options.base.settled(lock, flavoured.flavour))
+    chosen = choose(options, _needs(options, flavoured.flavour), Machine())
+    say(f"{chosen.way.value}: {chosen.why}")
+    sizes = measure_sizes(artifacts(lock), options.shelves)
+    say(sizes.line())
+    with contextlib.ExitStack() as scratch:
+        engine = _engine(options, chosen)
+        job = Job(
+            lock=lock,
+            options=options,
+            output=chosen.output,
+            engine=engine,
+            flavour=flavoured.flavour,
+            say=say,
+            scratch=scratch,
+        )
+        made = make(job, chosen.way)
+        if chosen.way is Way.ASSEMBLER and not options.project:
+            _check_record(lock, made.plan, made.image_id, say)
+        # A lock records the image of itself, which is not that of today's project.
+        recorded = lock if options.project else _recorded(lock, made, flavoured.flavour)
+        with job.clock.step("output"):
+            outputs = [_put(made, job)]
+        verified = None
+        if options.verify is not None and (made.in_engine or chosen.output.kind is Kind.DOCKER):
+            with job.clock.step("verify"):
+                verified = options.verify(made.image_id, recorded)
+        if options.push is not None and verified is False:
+            say(f"not pushed to {options.push}: the image is not what the lock says")
+        elif options.push is not None:
+            with job.clock.step("push"):
+                who = _push(made, options.push, engine)
+            say(f"pushed {options.push} by {who}")
+            outputs.append(f"registry:{options.push}")
     return Built(
-        image_id=image_id,
-        plan=plan,
-        lock=_recorded(lock, plan, engine, image_id),
-        seconds=seconds,
+        image_id=made.image_id,
+        plan=made.plan,
+        lock=recorded,
+        way=chosen.way,
+        why=chosen.why,
+        flavoured=flavoured,
+        sizes=sizes,
+        engine=made.engine,
+        layers=made.layers,
+        outputs=outputs,
+        verified=verified,
+        seconds=job.clock.seconds,
     )
 
 
-def write_context(folder: Path, files: Mapping[str, bytes]) -> None:
-    """Write generated files with fixed times and modes, and the installer beside them."""
-    for name, content in files.items():
-        path = folder / name
-        path.write_bytes(content)
-        path.chmod(0o644)
-        os.utime(path, (EPOCH, EPOCH))
-    program = folder / "uv"
-    shutil.copyfile(find_uv_bin(), program)
-    program.chmod(program.stat().st_mode | stat.S_IXUSR | stat.S_IXGRP | stat.S_IXOTH)
-    os.utime(program, (EPOCH, EPOCH))
-
-
-def context_files(lock: Lock, base: str | None, os_packages: Sequence[str]) -> Mapping[str, bytes]:
-    """The generated files of a context that fetches by itself; asks no engine and no registry."""
-    plan = make_plan(lock, named_base(base, lock), os_packages)
-    return render_context(lock, plan, wheels=False)
-
-
-def save_context(folder: Path, files: Mapping[str, bytes]) -> None:
-    """Make the folder of a build context; raises InputError when it is there and not empty."""
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        if any(folder.iterdir()):
-            raise InputError(f"{folder} is not empty", hint="name another folder with -o")
-        write_context(folder, files)
-    except OSError as error:
-        raise InputError(f"{folder}: cannot be written: {error.strerror}") from error
+def _needs(options: BuildOptions, flavour: Flavour) -> Sequence[str]:
+    """What only a Dockerfile can do."""
+    return [
+        *(["the flavour is devel"] if flavour is Flavour.DEVEL else []),
+        *(["packages of the distribution are asked for"] if options.os_packages else []),
+    ]
 
 
 def shelves_for(lock: Path, wheelhouse: Path | None, *, offline: bool) -> Shelves:
@@ -107,38 +159,85 @@ def shelves_for(lock: Path, wheelhouse: Path | None, *, offline: bool) -> Shelve
     if wheelhouse is not None and not wheelhouse.is_dir():
         raise InputError(f"{wheelhouse} is not a folder", hint="give the folder with the wheels")
     links = read_pip_config(None, os.environ).find_links
-    local = [Path(link.removeprefix("file://")) for link in links if "://" not in link[5:]]
-    given = [wheelhouse] if wheelhouse else []
-    folders = [*given, lock.parent, *(folder for folder in local if folder.is_dir())]
-    return Shelves(folders=folders, cache=cache_folder() / "wheels", offline=offline)
+    local = [Path(link) for one in links if "://" not in (link := one.removeprefix("file://"))]
+    folders = [lock.parent, *(folder for folder in local if folder.is_dir())]
+    return Shelves(
+        wheelhouse=wheelhouse, folders=folders, cache=cache_folder() / "wheels", offline=offline
+    )
 
 
-def _run(context: Path, options: BuildOptions, say: Callable[[str], None]) -> str:
-    secrets = {"ca_bundle": options.ca_bundle} if options.ca_bundle else {}
+def _engine(options: BuildOptions, chosen: Chosen) -> Engine | None:
+    """The Docker Engine, where one is wanted or may be of use."""
+    if options.engine is EngineChoice.NONE:
+        return None
     try:
-        return buildkit.build(
-            context,
-            tag=options.tag,
-            secrets=secrets,
-            network="host" if options.os_packages else "none",
-            no_cache=options.no_cache,
-            on_progress=say,
+        return Engine.connect()
+    except TargetError as error:
+        if chosen.way is not Way.DOCKER and chosen.output.kind is not Kind.DOCKER:
+            return None
+        raise TargetError(
+            error.message,
+            hint=f"{error.hint}; or build without one: --engine none -o oci:FOLDER",
+        ) from error
+
+
+def _put(made: Made, job: Job) -> str:
+    """Write or load; a tag is set last."""
+    output, tag, engine = job.output, job.options.tag, job.engine
+    match output.kind:
+        case Kind.DOCKER:
+            assert engine is not None
+            if made.files is not None:
+                load(made.files, engine)
+            if tag is not None:
+                engine.tag(made.image_id, tag)
+            return "docker"
+        case Kind.STORAGE:
+            assert made.files is not None
+            assert tag is not None
+            store(made.files, tag)
+            return f"containers-storage:{tag}"
+    assert made.files is not None
+    assert output.path is not None
+    write = write_oci if output.kind is Kind.OCI else write_archive
+    write(made.files, output.path, tag)
+    return f"{output.kind.value}:{output.path}"
+
+
+def _push(made: Made, reference: str, engine: Engine | None) -> str:
+    if made.files is not None:
+        return push(made.files, reference, engine)
+    assert engine is not None
+    engine.tag(made.image_id, reference)
+    engine.push(reference)
+    return "the engine"
+
+
+def _check_record(lock: Lock, plan: BuildPlan, image_id: str, say: Say) -> None:
+    """Raises BuildError when the same lock upon the same base gave another image the first time."""
+    first = lock.table.image
+    if first.engine != ENGINE or first.base is None or first.id is None:
+        return
+    if first.base.digest != plan.base.digest:
+        say(f"the first build was upon {first.base.digest}; upon another base the id is another")
+    elif first.id != image_id:
+        raise BuildError(
+            f"this lock gave {first.id} when it was first built, and gives {image_id} now",
+            hint="take [tool.envlock.image] out of the lock if it was changed on purpose; "
+            "otherwise do not use the image",
         )
-    except BuildError as error:
-        if "the base has Python" in error.message:
-            raise BuildError(
-                error.message, hint="name a base with exactly the lock's Python: --base REF"
-            ) from error
-        raise
+    else:
+        say("the same id as the first build's")
 
 
-def _recorded(lock: Lock, plan: BuildPlan, engine: Engine, image_id: str) -> Lock:
+def _recorded(lock: Lock, made: Made, flavour: Flavour) -> Lock:
     base = BaseImage(
-        reference=plan.base.name,
-        digest=plan.base.digest,
-        layers=list(plan.base.layers),
+        reference=made.plan.base.name,
+        digest=made.plan.base.digest,
+        layers=list(made.plan.base.layers),
     )
-    image = lock.table.image.model_copy(
-        update={"base": base, "id": image_id, "engine": engine.describe()}
+    layers = [layer.diff_id for layer in made.layers]
+    image = lock.table.image.changed(
+        base=base, id=made.image_id, layers=layers, engine=made.engine, flavour=flavour.value
     )
-    return replace(lock, table=lock.table.model_copy(update={"image": image}))
+    return replace(lock, table=lock.table.changed(image=image))

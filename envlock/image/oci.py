@@ -16,7 +16,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timezone
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, cast
 
 from envlock.errors import InputError
 
@@ -68,6 +68,49 @@ class Layout:
         path = self.folder / "blobs" / "sha256" / value
         return path if path.is_file() else None
 
+    def config(self) -> dict[str, Any]:
+        """The config file, whose bytes are those that the manifest names. Raises InputError.
+
+        What is read of one has the types of image-spec 1.1, config.md; ``config`` is always there.
+        """
+        hint = "make or fetch the image anew"
+        try:
+            digest = str(json.loads(self.manifest)["config"]["digest"])
+            path = self.blob(digest)
+            data = path.read_bytes() if path else b""
+            if sha256(data) != digest:
+                raise InputError(
+                    f"{self.folder}: the config {digest} is missing or altered", hint=hint
+                )
+            config: dict[str, Any] = json.loads(data)
+            inside = config.get("config") or {}
+            fault = _config_fault(config, inside)
+        except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+            raise InputError(f"{self.folder} has no readable config: {error}", hint=hint) from error
+        if fault:
+            raise InputError(f"{self.folder}: {fault}", hint=hint)
+        return {**config, "config": inside}
+
+
+def _config_fault(config: Mapping[str, Any], inside: Mapping[str, Any]) -> str | None:
+    labels = inside.get("Labels") or {}
+    if not isinstance(labels, dict) or not _is_texts([*labels.values()]):
+        return "labels of the image are not a table of texts"
+    for key in ("Env", "Entrypoint"):
+        if not _is_texts(inside.get(key) or []):
+            return f"{key} of the image is not a list of texts"
+    if not isinstance(inside.get("User") or "", str):
+        return "User of the image is not a text"
+    if not _is_texts(config["rootfs"]["diff_ids"]):
+        return "layers of the image are not a list of digests"
+    history = config.get("history") or []
+    fits = isinstance(history, list) and all(isinstance(row, dict) for row in history)
+    return None if fits else "the history of the image is not a list of tables"
+
+
+def _is_texts(value: object) -> bool:
+    return isinstance(value, list) and all(isinstance(one, str) for one in value)
+
 
 def canonical_json(value: Any) -> bytes:
     return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=True).encode()
@@ -75,6 +118,10 @@ def canonical_json(value: Any) -> bytes:
 
 def sha256(data: bytes) -> str:
     return f"sha256:{hashlib.sha256(data).hexdigest()}"
+
+
+def timestamp(epoch: int) -> str:
+    return datetime.fromtimestamp(epoch, timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 def write_layer(
@@ -85,19 +132,37 @@ def write_layer(
     The order is the caller's: it has to be a function of the content, with parents before children
     and a file before the hard links to it.
     """
-    digest, size = hashlib.sha256(), 0
-    with path.open("w+b") as file:
-        # Records of 512 bytes: the end of the tar then depends on nothing but its entries.
-        with tarfile.open(
-            fileobj=file, mode="w", format=tarfile.PAX_FORMAT, bufsize=tarfile.BLOCKSIZE
+    with path.open("wb") as file:
+        hashing = _Hashing(file)
+        with tarfile.TarFile(
+            fileobj=cast("IO[bytes]", hashing),
+            mode="w",
+            format=tarfile.PAX_FORMAT,
+            encoding="utf-8",
+            copybufsize=_CHUNK,
         ) as tar:
             for info, data in entries:
                 tar.addfile(_canonical(info, epoch), data)
-        file.seek(0)
-        while chunk := file.read(_CHUNK):
-            digest.update(chunk)
-            size += len(chunk)
-    return Layer(path=path, digest=f"sha256:{digest.hexdigest()}", size_bytes=size)
+    return Layer(path=path, digest=hashing.value, size_bytes=hashing.tell())
+
+
+class _Hashing:
+    """Just enough of a file for tarfile to write to, hashed on the way."""
+
+    def __init__(self, file: IO[bytes]) -> None:
+        self._file, self._digest, self._size = file, hashlib.sha256(), 0
+
+    def write(self, data: bytes) -> int:
+        self._digest.update(data)
+        self._size += len(data)
+        return self._file.write(data)
+
+    def tell(self) -> int:
+        return self._size
+
+    @property
+    def value(self) -> str:
+        return f"sha256:{self._digest.hexdigest()}"
 
 
 def _canonical(info: tarfile.TarInfo, epoch: int) -> tarfile.TarInfo:
@@ -120,35 +185,45 @@ def write_layout(folder: Path, layers: Sequence[Layer], config: ImageConfig) -> 
     for layer in layers:
         shutil.move(layer.path, blobs / layer.digest.removeprefix("sha256:"))
     config_blob = canonical_json(_config_file(layers, config))
-    manifest = canonical_json(
-        {
-            "schemaVersion": 2,
-            "mediaType": MANIFEST_TYPE,
-            "config": _descriptor(CONFIG_TYPE, sha256(config_blob), len(config_blob)),
-            "layers": [_descriptor(LAYER_TYPE, one.digest, one.size_bytes) for one in layers],
-        }
+    (blobs / sha256(config_blob).removeprefix("sha256:")).write_bytes(config_blob)
+    return write_index(
+        folder,
+        descriptor(CONFIG_TYPE, sha256(config_blob), len(config_blob)),
+        [descriptor(LAYER_TYPE, one.digest, one.size_bytes) for one in layers],
+        architecture=config.architecture,
     )
-    for blob in (config_blob, manifest):
-        (blobs / sha256(blob).removeprefix("sha256:")).write_bytes(blob)
-    index = {
-        "schemaVersion": 2,
-        "mediaType": INDEX_TYPE,
-        "manifests": [
-            _descriptor(MANIFEST_TYPE, sha256(manifest), len(manifest))
-            | {"platform": {"architecture": config.architecture, "os": "linux"}}
-        ],
-    }
+
+
+def write_index(
+    folder: Path,
+    config: Mapping[str, Any],
+    layers: Sequence[Mapping[str, Any]],
+    *,
+    architecture: str = "amd64",
+    name: str | None = None,
+) -> str:
+    """Add the manifest of blobs that are there, and the index; returns the manifest's digest."""
+    manifest = canonical_json(
+        {"schemaVersion": 2, "mediaType": MANIFEST_TYPE, "config": config, "layers": layers}
+    )
+    blob = folder / "blobs" / "sha256" / sha256(manifest).removeprefix("sha256:")
+    blob.write_bytes(manifest)
+    entry = descriptor(MANIFEST_TYPE, sha256(manifest), len(manifest))
+    entry["platform"] = {"architecture": architecture, "os": "linux"}
+    if name is not None:
+        entry["annotations"] = {"org.opencontainers.image.ref.name": name}
+    index = {"schemaVersion": 2, "mediaType": INDEX_TYPE, "manifests": [entry]}
     (folder / "index.json").write_bytes(canonical_json(index))
     (folder / "oci-layout").write_bytes(canonical_json({"imageLayoutVersion": "1.0.0"}))
     return sha256(manifest)
 
 
-def _descriptor(media_type: str, digest: str, size: int) -> dict[str, Any]:
+def descriptor(media_type: str, digest: str, size: int) -> dict[str, Any]:
     return {"mediaType": media_type, "digest": digest, "size": size}
 
 
 def _config_file(layers: Sequence[Layer], config: ImageConfig) -> dict[str, Any]:
-    created = datetime.fromtimestamp(config.epoch, timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ")
+    created = timestamp(config.epoch)
     return {
         "architecture": config.architecture,
         "os": "linux",

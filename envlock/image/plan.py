@@ -3,21 +3,23 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 
 from packaging.pylock import Package, PackageWheel
 
-from envlock import __version__
 from envlock.errors import BuildError, InputError
 from envlock.lock.io import is_sealed
 from envlock.lock.model import Lock
 from envlock.lock.observation import value_of
 from envlock.lock.references import check_reference
 from envlock.lock.strict import shown
+from envlock.redact import one_line
 
 FORMAT = 1
 """Version of the image's layout; part of what an image id is a function of."""
+EPOCH = 315532800
+"""1980-01-01, the oldest time that a wheel can hold: the one time of every file and of the image."""
 PREFIX = "/opt/env"
 LOCK_PATH = "/opt/envlock/pylock.env.toml"
 LABEL = "org.envlock"
@@ -41,6 +43,35 @@ _TORCH = frozenset({"torch", "triton", "pytorch-triton", "pytorch-triton-rocm"})
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class BaseSettings:
+    """What a base's config says of its containers. Foreign text: shown escaped, never rendered."""
+
+    entrypoint: tuple[str, ...] = ()
+    user: str = ""
+    """Empty: root."""
+    env: Mapping[str, str] = field(default_factory=dict)
+
+    def told(self) -> BaseSettings:
+        """The same on one line each, without control characters and secrets that can be told."""
+        env = (one_line(f"{name}={value}").partition("=") for name, value in self.env.items())
+        return BaseSettings(
+            entrypoint=tuple(one_line(word) for word in self.entrypoint),
+            user=one_line(self.user),
+            env={name: value for name, _, value in env},
+        )
+
+    def lines(self) -> list[str]:
+        """For the person who waits: what the base has, and what becomes of it in the image."""
+        told = self.told()
+        entrypoint = " ".join(told.entrypoint)
+        return [
+            f"base ENTRYPOINT {f'{entrypoint}: the image has none' if entrypoint else 'none'}",
+            f"base USER {told.user or 'root'}: the image has {USER}",
+            *(f"base ENV {name}={value}" for name, value in told.env.items()),
+        ]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class Base:
     """The image that is built upon."""
 
@@ -53,6 +84,7 @@ class Base:
     """Path of its interpreter."""
     layers: tuple[str, ...] = ()
     """Diff ids, as far as they are known."""
+    settings: BaseSettings = BaseSettings()
     origin: str
     """For people: where it came from and why it was taken."""
 
@@ -82,6 +114,8 @@ class BuildPlan:
     env: tuple[tuple[str, str], ...]
     labels: tuple[tuple[str, str], ...]
     os_packages: tuple[str, ...] = ()
+    workdir: str | None = None
+    """Where the user's own project stands and programs start; None: there is no project."""
     prefix: str = PREFIX
     lock_path: str = LOCK_PATH
     user: str = USER
@@ -95,7 +129,7 @@ def make_plan(lock: Lock, base: Base, os_packages: Sequence[str] = ()) -> BuildP
         base=base,
         python_version=python_version(lock),
         artifacts=wanted,
-        layers=_layers([artifact.name for artifact in wanted]),
+        layers=_layers(wanted),
         env=(*runtime_env(lock), *sorted(lock.table.image.env.items())),
         labels=_labels(lock),
         os_packages=tuple(sorted(_os_package(pin) for pin in os_packages)),
@@ -174,12 +208,24 @@ def _artifact(package: Package) -> Artifact:
     return Artifact(name=package.name, version=str(package.version), wheel=package.wheels[0])
 
 
-def _layers(names: Sequence[str]) -> tuple[Layer, ...]:
-    cuda = tuple(name for name in names if _CUDA_LIBRARIES.fullmatch(name))
-    torch = tuple(name for name in names if name in _TORCH)
-    rest = tuple(name for name in names if name not in {*cuda, *torch})
-    heavy = [Layer(name="cuda", packages=cuda), Layer(name="torch", packages=torch)]
-    return (*(layer for layer in heavy if layer.packages), Layer(name="packages", packages=rest))
+def _layers(wanted: Sequence[Artifact]) -> tuple[Layer, ...]:
+    """By weight and by how often they change. Pure Python comes last: small, and what moves most."""
+    sorts: dict[str, list[str]] = {"cuda": [], "torch": [], "compiled": [], "packages": []}
+    for artifact in wanted:
+        sorts[_sort(artifact)].append(artifact.name)
+    return tuple(
+        Layer(name=name, packages=tuple(packages))
+        for name, packages in sorts.items()
+        if packages or name == "packages"  # which also has the environment and the lock
+    )
+
+
+def _sort(artifact: Artifact) -> str:
+    if _CUDA_LIBRARIES.fullmatch(artifact.name):
+        return "cuda"
+    if artifact.name in _TORCH:
+        return "torch"
+    return "packages" if artifact.wheel.filename.endswith("-any.whl") else "compiled"
 
 
 def runtime_env(lock: Lock) -> tuple[tuple[str, str], ...]:
@@ -204,7 +250,8 @@ def _labels(lock: Lock) -> tuple[tuple[str, str], ...]:
         (f"{LABEL}.lock.id", lock.table.id),
         (f"{LABEL}.lock.path", LOCK_PATH),
         (f"{LABEL}.python", f"{PREFIX}/bin/python"),
-        (f"{LABEL}.version", __version__),
+        # Who wrote the lock, not who builds: an image is a function of the lock, not of the day.
+        (f"{LABEL}.version", lock.table.envlock),
     )
 
 

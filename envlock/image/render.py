@@ -41,12 +41,17 @@ def render_context(lock: Lock, plan: BuildPlan, *, wheels: bool) -> Mapping[str,
         "install.py": (folder / "install.py").read_bytes(),
         "plan.json": _plan_json(plan),
         "requirements.txt": _requirements(plan, wheels=wheels).encode("ascii"),
-        "embedded.toml": render_lock(canonical(lock)).encode("utf-8"),
+        "embedded.toml": embedded_lock(lock),
     }
     if plan.os_packages:
         files["os_packages.py"] = (folder / "os_packages.py").read_bytes()
         files["os-packages.txt"] = "".join(f"{pin}\n" for pin in plan.os_packages).encode("ascii")
     return files
+
+
+def embedded_lock(lock: Lock) -> bytes:
+    """The lock as an image carries it."""
+    return render_lock(canonical(lock)).encode("utf-8")
 
 
 def render_dockerfile(plan: BuildPlan) -> str:
@@ -56,7 +61,9 @@ def render_dockerfile(plan: BuildPlan) -> str:
 def dockerfile_quote(value: str) -> str:
     """A value between double quotes, with nothing left that the builder would read."""
     if not value.isprintable():
-        raise InputError(f"a control character in {shown(value)}")
+        raise InputError(
+            f"a control character in {shown(value)}", hint="take it out of the lock or the option"
+        )
     escaped = value.replace("\\", "\\\\").replace('"', '\\"').replace("$", "\\$")
     return f'"{escaped}"'
 
@@ -90,6 +97,7 @@ def _plan_json(plan: BuildPlan) -> bytes:
         "python": plan.python_version,
         "prefix": plan.prefix,
         "lock_path": plan.lock_path,
+        "workdir": plan.workdir,
         "layers": [{"name": layer.name, "packages": layer.packages} for layer in plan.layers],
     }
     return (json.dumps(content, indent=1, sort_keys=True) + "\n").encode("ascii")

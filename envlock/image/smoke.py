@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import json
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
@@ -11,8 +11,9 @@ from envlock.findings import Report
 from envlock.lock.behaviour import Behaviour, BehaviourRecord
 from envlock.lock.model import Lock
 from envlock.rules.behaviour import judge_behaviour
+from envlock.rules.behaviour_tolerances import Tolerance
 from envlock.targets.references import Reading, open_target
-from envlock.targets.smoke import measure
+from envlock.targets.smoke import CPU_BATTERY, CUDA_BATTERY, measure
 
 DeviceClass = Literal["cpu", "cuda"]
 
@@ -24,6 +25,10 @@ class SmokeOptions:
     reading: Reading
     device: DeviceClass = "cpu"
     lock: Lock | None = None
+    compiling: bool = False
+    """Whether ``torch.compile`` is measured too."""
+    limits: Mapping[str, Tolerance] | None = None
+    """None: envlock's own."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -42,10 +47,15 @@ def run_smoke(options: SmokeOptions) -> SmokeResult:
                 f"the lock has no behaviour record for {options.device}",
                 hint="record one where the lock was captured: envlock capture --smoke",
             )
+    battery = CPU_BATTERY if options.device == "cpu" else CUDA_BATTERY
+    if options.compiling:
+        battery = (*battery, "compile")
     with open_target(options.reference, options.reading) as target:
-        measured = measure(target, device=options.device, progress=options.reading.say)
+        measured = measure(
+            target, device=options.device, battery=battery, progress=options.reading.say
+        )
         label = target.describe()
-    findings, checked, unknown = judge_behaviour(recorded, measured)
+    findings, checked, unknown = judge_behaviour(recorded, measured, limits=options.limits)
     report = Report(
         command="smoke",
         left="the lock's record" if recorded else "absolute limits",
@@ -58,5 +68,5 @@ def run_smoke(options: SmokeOptions) -> SmokeResult:
 
 
 def record_of(lock: Lock, device: DeviceClass) -> BehaviourRecord | None:
-    behaviour = Behaviour.model_validate_json(json.dumps(lock.table.behaviour))
+    behaviour = Behaviour.read(lock.table.behaviour)
     return behaviour.cpu if device == "cpu" else behaviour.cuda

@@ -6,7 +6,7 @@ image can hold. What the image claims is read with envlock's own probes, inside 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 
 from envlock.diff.judge import Judgement, judge_pair
@@ -15,7 +15,9 @@ from envlock.findings import Report
 from envlock.image.plan import LABEL, LOCK_PATH, runtime_env
 from envlock.image.smoke import DeviceClass, record_of
 from envlock.lock.behaviour import BehaviourRecord
+from envlock.lock.fields import Text
 from envlock.lock.io import parse_lock
+from envlock.lock.machine import System
 from envlock.lock.model import Lock
 from envlock.lock.observation import (
     ABSENT,
@@ -24,11 +26,10 @@ from envlock.lock.observation import (
     Fact,
     FileCheck,
     Observation,
-    System,
-    Text,
     Unknown,
 )
 from envlock.rules.behaviour import judge_behaviour
+from envlock.rules.behaviour_tolerances import Tolerance
 from envlock.targets.container import ContainerOptions, ImageTarget
 from envlock.targets.engine import Engine, ImageInfo, check_reference
 from envlock.targets.observe import observe
@@ -47,6 +48,8 @@ class VerifyOptions:
     """None: the lock inside the image."""
     device: DeviceClass = "cpu"
     smoke: bool = True
+    limits: Mapping[str, Tolerance] | None = None
+    """Of the smoke test; None: envlock's own."""
     container: ContainerOptions = field(default_factory=ContainerOptions)
     progress: Callable[[int, int], None] | None = None
 
@@ -68,7 +71,7 @@ def verify(name: str, options: VerifyOptions) -> Report:
             measured = measure(target, device=options.device, progress=options.say)
     judgement = judge_image(lock, found)
     if measured is not None:
-        judgement = joined(judgement, behaviour_judgement(lock, measured))
+        judgement = joined(judgement, behaviour_judgement(lock, measured, options.limits))
     return Report(
         command="verify",
         left=f"lock {lock.table.id.rpartition(':')[2][:12]}",
@@ -117,7 +120,7 @@ def expected(lock: Lock, found: Observation) -> Observation:
     files = found.files
     if isinstance(files, FileCheck):  # an image of the lock has them all, unaltered
         files = FileCheck(checked=files.checked)
-    return image_side(lock.observed).model_copy(update={"env": env, "files": files})
+    return image_side(lock.observed).changed(env=env, files=files)
 
 
 def image_side(observation: Observation) -> Observation:
@@ -127,12 +130,14 @@ def image_side(observation: Observation) -> Observation:
     if isinstance(system, System):
         kept = {name: getattr(system, name) for name in ("os", "arch", "glibc", "glibcxx")}
         machine["system"] = System(**kept)  # type: ignore[assignment]
-    return observation.model_copy(update=machine)
+    return observation.changed(**machine)
 
 
-def behaviour_judgement(lock: Lock, measured: BehaviourRecord) -> Judgement:
+def behaviour_judgement(
+    lock: Lock, measured: BehaviourRecord, limits: Mapping[str, Tolerance] | None = None
+) -> Judgement:
     recorded = record_of(lock, measured.device_class)
-    findings, checked, unknown = judge_behaviour(recorded, measured)
+    findings, checked, unknown = judge_behaviour(recorded, measured, limits=limits)
     return Judgement(findings=findings, checked=checked, unknown=unknown)
 
 

@@ -9,24 +9,23 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from pydantic import Field, StringConstraints
-
-from envlock.lock.observation import NOT_RECORDED, Bytes, Count, Digest, Fact, Model, Text
+from envlock.lock.fields import Bytes, Count, Digest, Text
+from envlock.lock.observation import NOT_RECORDED, Fact, Model
+from envlock.lock.shape import Length, Matches, Within
 
 BEHAVIOUR_SCHEMA: Literal["envlock.behaviour/1"] = "envlock.behaviour/1"
 
-Name = Annotated[str, StringConstraints(pattern=r"^[a-z][a-z0-9_]{0,39}$")]
+Name = Annotated[str, Matches(r"[a-z][a-z0-9_]{0,39}")]
 """Of a workload, a draw, a counter."""
 HexFloat = Annotated[
     str,
-    StringConstraints(pattern=r"^(nan|-?inf|-?0x[01]\.[0-9a-f]{1,13}p[+-][0-9]{1,4})$"),
+    Matches(r"(nan|-?inf|-?0x[01]\.[0-9a-f]{1,13}p[+-][0-9]{1,4})"),
 ]
 """``float.hex()``: where equality of bits is what is compared, and nan must be sayable."""
-Signed = Annotated[int, Field(gt=-(2**63), lt=2**63)]
-Finite = Annotated[float, Field(allow_inf_nan=False)]
-Seconds = Annotated[float, Field(ge=0, allow_inf_nan=False)]
+Signed = Annotated[int, Within(1 - 2**63, 2**63)]
+Seconds = Annotated[float, Within(0)]
 
-Names = Annotated[list[Text], Field(max_length=10_000)]
+Names = Annotated[list[Text], Length(10_000)]
 
 
 class Unavailable(Model):
@@ -44,7 +43,7 @@ class Measured(Model):
 
 
 class NumericFigures(Model):
-    loss: Annotated[list[HexFloat], Field(min_length=1, max_length=1000)]
+    loss: Annotated[list[HexFloat], Length(1000, least=1)]
     """Per step."""
     grad_norm: HexFloat
     """Of all parameters together, after the first backward pass."""
@@ -85,7 +84,7 @@ class StepAllocations(Model):
     total: Bytes
     multiset: Digest
     """Over the sorted sizes."""
-    largest: Annotated[list[Block], Field(max_length=64)] = []
+    largest: Annotated[list[Block], Length(64)] = []
 
 
 class AllocatorFigures(Model):
@@ -124,16 +123,16 @@ class Leak(Measured):
 
 
 class Rng(Measured):
-    values: dict[Name, Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{16}$")]]
+    values: dict[Name, Annotated[str, Matches(r"[0-9a-f]{16}")]]
     """Draw -> digest of the first numbers after a fixed seed."""
     control_changed: Count
     """How many of the draws another seed changed: has to be all."""
 
 
 class Precision(Measured):
-    values: dict[Name, Finite]
+    values: dict[Name, float]
     """Largest error of an operation against double precision, relative to the largest value."""
-    control: dict[Name, Finite]
+    control: dict[Name, float]
     """The same on operands rounded to bfloat16."""
 
 
@@ -163,7 +162,7 @@ class Limits(Measured):
     physical_memory: Fact[Bytes] = NOT_RECORDED
     import_resident: Fact[Bytes] = NOT_RECORDED
     """Resident size after ``import torch``."""
-    cpu_quota: Fact[Finite] = NOT_RECORDED
+    cpu_quota: Fact[float] = NOT_RECORDED
     cpus: Fact[Count] = NOT_RECORDED
 
 
@@ -197,25 +196,25 @@ class CudaAllocator(Measured):
 
 
 class Probes(Model):
-    rng: Rng | Unavailable | None = Field(default=None, discriminator="status")
-    numerics: Numerics | Unavailable | None = Field(default=None, discriminator="status")
-    precision: Precision | Unavailable | None = Field(default=None, discriminator="status")
-    fp16_range: Fp16Range | Unavailable | None = Field(default=None, discriminator="status")
-    tensor_peak: TensorPeak | Unavailable | None = Field(default=None, discriminator="status")
-    alloc_peak: AllocatorPeak | Unavailable | None = Field(default=None, discriminator="status")
-    optimizer: OptimizerPeak | Unavailable | None = Field(default=None, discriminator="status")
-    leak: Leak | Unavailable | None = Field(default=None, discriminator="status")
-    shm: SharedMemory | Unavailable | None = Field(default=None, discriminator="status")
-    limits: Limits | Unavailable | None = Field(default=None, discriminator="status")
-    sim: Simulated | Unavailable | None = Field(default=None, discriminator="status")
-    compile: Compile | Unavailable | None = Field(default=None, discriminator="status")
-    neighbours: Figures | Unavailable | None = Field(default=None, discriminator="status")
-    cuda_allocator: CudaAllocator | Unavailable | None = Field(default=None, discriminator="status")
-    outside: Figures | Unavailable | None = Field(default=None, discriminator="status")
-    workspaces: Figures | Unavailable | None = Field(default=None, discriminator="status")
-    pinned: Figures | Unavailable | None = Field(default=None, discriminator="status")
-    headroom: Figures | Unavailable | None = Field(default=None, discriminator="status")
-    snapshot: Figures | Unavailable | None = Field(default=None, discriminator="status")
+    rng: Rng | Unavailable | None = None
+    numerics: Numerics | Unavailable | None = None
+    precision: Precision | Unavailable | None = None
+    fp16_range: Fp16Range | Unavailable | None = None
+    tensor_peak: TensorPeak | Unavailable | None = None
+    alloc_peak: AllocatorPeak | Unavailable | None = None
+    optimizer: OptimizerPeak | Unavailable | None = None
+    leak: Leak | Unavailable | None = None
+    shm: SharedMemory | Unavailable | None = None
+    limits: Limits | Unavailable | None = None
+    sim: Simulated | Unavailable | None = None
+    compile: Compile | Unavailable | None = None
+    neighbours: Figures | Unavailable | None = None
+    cuda_allocator: CudaAllocator | Unavailable | None = None
+    outside: Figures | Unavailable | None = None
+    workspaces: Figures | Unavailable | None = None
+    pinned: Figures | Unavailable | None = None
+    headroom: Figures | Unavailable | None = None
+    snapshot: Figures | Unavailable | None = None
 
 
 class RunLimits(Model):
@@ -246,7 +245,7 @@ class Noise(Model):
 
 
 class BehaviourRecord(Model):
-    schema_: Annotated[Literal["envlock.behaviour/1"], Field(alias="schema")]
+    schema_: Literal["envlock.behaviour/1"]
     device_class: Literal["cpu", "cuda"]
     battery: Digest
     """Of the definition of all workloads: other workloads cannot be compared."""

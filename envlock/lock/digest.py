@@ -11,9 +11,7 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from pydantic import BaseModel
-
-from envlock.lock.observation import Absent, Observation, Unknown
+from envlock.lock.observation import Absent, Model, Observation, Unknown
 
 SHORT = 12
 """Hex digits of the short form."""
@@ -71,7 +69,7 @@ def _plain(fact: Any) -> Any:
         return {"absent": True}
     if isinstance(fact, Unknown):
         return {"unknown": True}
-    return fact.model_dump() if isinstance(fact, BaseModel) else fact
+    return fact.plain() if isinstance(fact, Model) else fact
 
 
 def _sha256(projection: Mapping[str, Any]) -> str:

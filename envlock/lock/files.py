@@ -9,6 +9,7 @@ import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import IO
 
 from envlock.errors import InputError
 
@@ -35,14 +36,26 @@ def read_bounded(path: Path, *, limit: int = MAX_BYTES) -> bytes:
         if not stat.S_ISREG(info.st_mode):
             raise InputError(f"{path}: not a regular file", hint="give the path of a file")
         if info.st_size > limit:
-            raise InputError(f"{path}: too large ({info.st_size} bytes; at most {limit})")
+            raise _too_large(f"{path}", f"{info.st_size} bytes; at most {limit}")
         with os.fdopen(handle, "rb", closefd=False) as file:
             data = file.read(limit + 1)
     finally:
         os.close(handle)
     if len(data) > limit:
-        raise InputError(f"{path}: too large (at most {limit} bytes)")
+        raise _too_large(f"{path}", f"at most {limit} bytes")
     return data
+
+
+def read_stream(stream: IO[bytes], name: str) -> bytes:
+    """The bytes of a pipe, at most as many as of a file. Raises InputError."""
+    data = stream.read(MAX_BYTES + 1)
+    if len(data) > MAX_BYTES:
+        raise _too_large(name, f"at most {MAX_BYTES} bytes")
+    return data
+
+
+def _too_large(name: str, sizes: str) -> InputError:
+    return InputError(f"{name}: too large ({sizes})", hint="see that it is the file that you meant")
 
 
 def save(path: Path, text: str) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -10,7 +9,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from packaging.utils import canonicalize_name
-from pydantic import ValidationError
 
 from envlock.errors import InputError
 from envlock.lock.digest import lock_id
@@ -19,7 +17,8 @@ from envlock.lock.image_env import check_image_env
 from envlock.lock.model import LOCK_SCHEMA, End, EnvlockTable, ImageTable, Lock, file_names_only
 from envlock.lock.observation import Absent, Unknown, value_of
 from envlock.lock.references import check_reference
-from envlock.lock.strict import decode, first_fault, parse_json, parse_toml, shown
+from envlock.lock.shape import ShapeError
+from envlock.lock.strict import decode, fault, parse_json, parse_toml, shown
 
 if TYPE_CHECKING:
     from packaging.pylock import Package
@@ -68,9 +67,9 @@ def lock_from_tree(tree: Mapping[str, Any], name: str, *, complete: bool = True)
     _check_keys(tree, name)
     packages = parse_packages(tree, name)
     try:
-        model = EnvlockTable.model_validate_json(json.dumps(table, default=str))
-    except ValidationError as error:
-        raise first_fault(error, name, _TABLE) from error
+        model = EnvlockTable.read(table)
+    except ShapeError as error:
+        raise fault(error, name, _TABLE) from error
     if model.behaviour:
         _check_behaviour(model.behaviour, name)
     check_image_env(model.image.env, f"{name}: tool.envlock.image.env")
@@ -95,16 +94,20 @@ def render_lock(lock: Lock) -> str:
     return as_toml(lock)
 
 
+def wheelhouse_form(lock: Lock) -> Lock:
+    """The form to commit: wheels by file name and hash, no URLs, no hosts."""
+    packages = file_names_only(lock.packages)
+    return replace(lock, packages=packages, table=lock.table.changed(sources={}))
+
+
 def canonical(lock: Lock) -> Lock:
-    """What an image carries: no URLs, no hosts, nothing of how an image was built."""
-    table = lock.table.model_copy(
-        update={"image": ImageTable(env=lock.table.image.env), "sources": {}}
-    )
-    return replace(lock, packages=file_names_only(lock.packages), table=table)
+    """What an image carries: the wheelhouse form, with nothing of how an image was built."""
+    form = wheelhouse_form(lock)
+    return replace(form, table=form.table.changed(image=ImageTable(env=lock.table.image.env)))
 
 
 def with_end(table: EnvlockTable, packages: Sequence[Package]) -> EnvlockTable:
-    return table.model_copy(update={"end": End(packages=len(packages))})
+    return table.changed(end=End(packages=len(packages)))
 
 
 def _envlock_table(tree: Mapping[str, Any], name: str) -> dict[str, Any]:
@@ -131,9 +134,9 @@ def _check_behaviour(raw: Mapping[str, Any], name: str) -> None:
     from envlock.lock.behaviour import Behaviour  # noqa: PLC0415  # see EnvlockTable.behaviour
 
     try:
-        Behaviour.model_validate_json(json.dumps(raw))
-    except ValidationError as error:
-        raise first_fault(error, name, (*_TABLE, "behaviour")) from error
+        Behaviour.read(raw)
+    except ShapeError as error:
+        raise fault(error, name, (*_TABLE, "behaviour")) from error
 
 
 def _check_keys(tree: Mapping[str, Any], name: str) -> None:

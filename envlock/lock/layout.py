@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import tomlkit
-from tomlkit.items import Array, InlineTable
+from tomlkit.container import Container
+from tomlkit.items import Array, InlineTable, Table, Trivia
 
 from envlock.lock.model import LOCK_SCHEMA, Lock
 
@@ -31,7 +32,7 @@ def as_toml(lock: Lock) -> str:
     for package in sorted(lock.packages, key=lambda p: p.name):
         packages.append(_package_item(package))
     document["packages"] = packages if lock.packages else tomlkit.array()
-    table = lock.table.model_dump(mode="json", by_alias=True, exclude_defaults=True)
+    table = lock.table.plain()
     table = {"schema": LOCK_SCHEMA, **table, "observed": _in_order(table["observed"])}
     end = table.pop("end")
     envlock = tomlkit.table()
@@ -86,10 +87,15 @@ def _in_order(observed: dict[str, Any]) -> dict[str, Any]:
 def _block(value: Any, *, depth: int) -> Any:
     """Tables down to ``depth``, one line each below it: a fact is read at a glance."""
     if isinstance(value, dict) and depth and not _is_mark(value):
-        table = tomlkit.table()
+        # Everything comes in its order, so tomlkit need not look for the place of each entry.
+        body = Container(parsed=True)
+        table = Table(body, Trivia(), is_aot_element=False)
         plain = {k: v for k, v in value.items() if not isinstance(v, dict) or _is_mark(v)}
         for key, child in (*plain.items(), *((k, v) for k, v in value.items() if k not in plain)):
-            table[key] = _block(child, depth=depth - 1)
+            entry = _block(child, depth=depth - 1)
+            if isinstance(entry, Table) and body.body:
+                entry.trivia.indent = "\n"
+            table.raw_append(key, entry)
         return table
     return _inline(value)
 
@@ -102,12 +108,11 @@ def _inline(value: Any) -> Any:
     if isinstance(value, dict):
         table: InlineTable = tomlkit.inline_table()
         for key, child in value.items():
-            table[key] = _inline(child)
+            table.append(key, _inline(child))
         return table
     if isinstance(value, list):
         array: Array = tomlkit.array()
-        for child in value:
-            array.append(_inline(child))
+        array.extend([_inline(child) for child in value])
         array.multiline(bool(value) and isinstance(value[0], dict))
         return array
     return value

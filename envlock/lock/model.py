@@ -6,17 +6,17 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from pydantic import Field, StringConstraints
-
-from envlock.lock.observation import NOT_RECORDED, Digest, Fact, Model, Observation, Text
+from envlock.lock.fields import Count, Digest, Text
+from envlock.lock.observation import NOT_RECORDED, Fact, Model, Observation
+from envlock.lock.shape import Matches
 
 if TYPE_CHECKING:
     from packaging.pylock import Package
 
 LOCK_SCHEMA: Literal["envlock-lock/1"] = "envlock-lock/1"
 
-LockId = Annotated[str, StringConstraints(pattern=r"^envlock:v1:[0-9a-f]{64}$")]
-MachineId = Annotated[str, StringConstraints(pattern=r"^envlock-machine:v1:[0-9a-f]{64}$")]
+LockId = Annotated[str, Matches("envlock:v1:[0-9a-f]{64}")]
+MachineId = Annotated[str, Matches("envlock-machine:v1:[0-9a-f]{64}")]
 
 
 class LeftOut(Model):
@@ -41,19 +41,23 @@ class ImageTable(Model):
     """The only variables an image sets (``envlock.lock.image_env``)."""
     base: BaseImage | None = None
     id: Digest | None = None
+    layers: list[Digest] = []
+    """Diff ids of what stands upon the base."""
     engine: Text | None = None
+    flavour: Literal["runtime", "devel"] | None = None
+    """What ``base`` is for; a lock without it was built as runtime."""
 
 
 class End(Model):
     """The last table of the file: a lock that was cut off has none."""
 
-    packages: Annotated[int, Field(ge=0)]
+    packages: Count
 
 
 class EnvlockTable(Model):
     """``[tool.envlock]``."""
 
-    schema_: Annotated[Literal["envlock-lock/1"], Field(alias="schema")] = LOCK_SCHEMA
+    schema_: Literal["envlock-lock/1"] = LOCK_SCHEMA
     envlock: Text
     """Version of envlock that wrote it."""
     id: LockId
@@ -97,13 +101,15 @@ def file_names_only(packages: Sequence[Package]) -> tuple[Package, ...]:
 
 
 def _by_file_name(package: Package) -> Package:
+    """Sizes go too: an index tells them, a wheelhouse does not, and hashes say more."""
     from packaging.pylock import PackageWheel  # noqa: PLC0415
 
     wheels = [
-        PackageWheel(path=wheel.filename, hashes=_sorted(wheel.hashes), size=wheel.size)
+        PackageWheel(path=wheel.filename, hashes=_sorted(wheel.hashes))
         for wheel in package.wheels or []
     ]
-    return replace(package, wheels=wheels or None, index=None)
+    sdist = None if wheels else package.sdist
+    return replace(package, wheels=wheels or None, sdist=sdist, index=None)
 
 
 def _sorted(hashes: Mapping[str, str]) -> dict[str, str]:

@@ -6,64 +6,15 @@ unknown. Unknown never compares as equal (``envlock.diff.compare``) and is never
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal, TypeVar
+from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Discriminator, Field, StringConstraints, Tag
+from envlock.lock.fields import Count, Digest, PathClass, Text
+from envlock.lock.machine import Driver, Gpu, Limits, Preflight, System
+from envlock.lock.shape import ABSENT, NOT_RECORDED, Absent, Fact, Model, T, Unknown
+
+__all__ = ["ABSENT", "NOT_RECORDED", "Absent", "Fact", "Model", "Unknown"]
 
 OBSERVATION_SCHEMA = "envlock-observation/1"
-
-T = TypeVar("T")
-
-
-class Model(BaseModel):
-    """Strict, frozen, and closed: what comes from outside has no unknown keys and no coercion."""
-
-    model_config = ConfigDict(
-        strict=True,
-        frozen=True,
-        extra="forbid",
-        populate_by_name=True,
-        defer_build=True,  # only the models that are used at the top are worth a validator
-    )
-
-
-class Absent(Model):
-    """Looked for, and not there."""
-
-    absent: Literal[True]
-
-
-class Unknown(Model):
-    """Could not be read, or the text does not say."""
-
-    unknown: Annotated[str, StringConstraints(max_length=400)]
-
-
-ABSENT = Absent(absent=True)
-NOT_RECORDED = Unknown(unknown="not recorded")
-
-
-def _which(raw: object) -> str:
-    """Tell the three forms of a fact apart by key, so that errors speak of the form meant."""
-    if isinstance(raw, Absent) or (isinstance(raw, dict) and raw.keys() == {"absent"}):
-        return "absent"
-    if isinstance(raw, Unknown) or (isinstance(raw, dict) and raw.keys() == {"unknown"}):
-        return "unknown"
-    return "value"
-
-
-Fact = Annotated[
-    Annotated[T, Tag("value")]
-    | Annotated[Absent, Tag("absent")]
-    | Annotated[Unknown, Tag("unknown")],
-    Discriminator(_which),
-]
-
-Text = Annotated[str, StringConstraints(max_length=2048)]
-"""Free text from a machine. Never rendered; neutralised by each report format."""
-Bytes = Annotated[int, Field(ge=0, lt=2**63)]
-Count = Annotated[int, Field(ge=0, lt=2**31)]
-Digest = Annotated[str, StringConstraints(pattern=r"^sha256:[0-9a-f]{64}$")]
 
 
 def is_known(fact: object) -> bool:
@@ -74,22 +25,6 @@ def is_known(fact: object) -> bool:
 def value_of(fact: Fact[T]) -> T | None:
     """The value, or None when it is absent or unknown. Use where the two need no telling apart."""
     return None if isinstance(fact, Absent | Unknown) else fact
-
-
-# Where a file that is loaded comes from. Paths themselves are not recorded: they name people.
-PathClass = Literal[
-    "wheel",  # inside a distribution of the environment
-    "user-site",  # inside ~/.local
-    "pythonpath",  # from PYTHONPATH
-    "conda",  # the lib folder of a conda environment
-    "ld-library-path",
-    "ld-preload",
-    "cuda-home",  # a CUDA toolkit folder such as /usr/local/cuda
-    "system",  # the dynamic loader's cache or its default folders
-    "wsl",  # /usr/lib/wsl/lib
-    "source",  # a source checkout
-    "other",
-]
 
 
 class Python(Model):
@@ -196,73 +131,6 @@ class Toolkit(Model):
     """``gcc 12.2.0``."""
 
 
-class Driver(Model):
-    version: Fact[Text] = NOT_RECORDED
-    """Of the user-mode driver (NVML, else the file name of libcuda)."""
-    kernel_module: Fact[Text] = NOT_RECORDED
-    open_module: Fact[bool] = NOT_RECORDED
-    cuda: Fact[Text] = NOT_RECORDED
-    """Newest CUDA release the driver supports, ``12.4``."""
-    libcuda: Fact[PathClass] = NOT_RECORDED
-    compat: Fact[Text] = NOT_RECORDED
-    """Driver version of a forward-compatibility libcuda that the loader finds first."""
-    nvml_error: Fact[Text] = NOT_RECORDED
-    fabric_manager: Fact[bool] = NOT_RECORDED
-
-
-class Gpu(Model):
-    name: Fact[Text] = NOT_RECORDED
-    compute_capability: Fact[Text] = NOT_RECORDED
-    """``8.6``, or a gfx name."""
-    memory_bytes: Fact[Bytes] = NOT_RECORDED
-    mig: Fact[bool] = NOT_RECORDED
-    ecc: Fact[bool] = NOT_RECORDED
-    ecc_uncorrected: Fact[Count] = NOT_RECORDED
-    """Volatile uncorrected errors since the driver was loaded."""
-    persistence: Fact[bool] = NOT_RECORDED
-    used_bytes: Fact[Bytes] = NOT_RECORDED
-    """Memory in use by others; ``doctor`` and ``smoke`` only."""
-
-
-class System(Model):
-    os: Fact[Text] = NOT_RECORDED
-    """``linux``, ``darwin``, ``windows``."""
-    distribution: Fact[Text] = NOT_RECORDED
-    """``debian 12``."""
-    kernel: Fact[Text] = NOT_RECORDED
-    arch: Fact[Text] = NOT_RECORDED
-    glibc: Fact[Text] = NOT_RECORDED
-    glibcxx: Fact[Text] = NOT_RECORDED
-    """Newest ``GLIBCXX_`` symbol version of the libstdc++ that would be loaded."""
-    libstdcxx: Fact[PathClass] = NOT_RECORDED
-    wsl: Fact[bool] = NOT_RECORDED
-    cpu: Fact[Text] = NOT_RECORDED
-    cpu_capability: Fact[Text] = NOT_RECORDED
-    """``AVX512``, ``AVX2``, ``NEON`` or ``default``."""
-    cores: Fact[Count] = NOT_RECORDED
-    memory_bytes: Fact[Bytes] = NOT_RECORDED
-    container: Fact[Text] = NOT_RECORDED
-    """``docker``, ``podman``, ``kubernetes``; absent outside containers."""
-    container_toolkit: Fact[Text] = NOT_RECORDED
-    """Version of the NVIDIA container toolkit on a host with a container engine; absent: an engine
-    without it."""
-
-
-class Limits(Model):
-    cgroup_memory_bytes: Fact[Bytes] = NOT_RECORDED
-    """absent: no limit."""
-    cpu_quota: Fact[float] = NOT_RECORDED
-    """Cores that the cgroup grants; absent: no quota."""
-    shm_bytes: Fact[Bytes] = NOT_RECORDED
-    """Size of /dev/shm."""
-    open_files: Fact[Bytes] = NOT_RECORDED
-    """Soft limit; absent: unlimited. The same for the next two."""
-    locked_memory_bytes: Fact[Bytes] = NOT_RECORDED
-    processes: Fact[Bytes] = NOT_RECORDED
-    devices: Fact[dict[str, Text]] = NOT_RECORDED
-    """Device nodes and whether this user may open them: ``{"nvidiactl": "rw", "kfd": "denied"}``."""
-
-
 class Source(Model):
     """How a distribution came in, from direct_url.json; an index install records nothing."""
 
@@ -322,6 +190,8 @@ class Soname(Model):
     path_class: Fact[PathClass] = NOT_RECORDED
     """absent: the loader would not find it."""
     os_package: Fact[Text] = NOT_RECORDED
+    on_demand: bool = False
+    """Only plug-ins need it, or one of several builds of a file: without it nothing fails at import."""
 
 
 class FileCheck(Model):
@@ -331,6 +201,8 @@ class FileCheck(Model):
     altered: dict[Text, Text] = {}
     """Path below its site folder -> distribution whose RECORD has another hash for it."""
     missing: dict[Text, Text] = {}
+    unowned: Fact[dict[Text, Text]] = NOT_RECORDED
+    """Path of a file that no RECORD names -> distribution whose package folder it lies in."""
 
 
 class Indexes(Model):
@@ -376,6 +248,7 @@ class Observation(Model):
     broken: Fact[list[Broken]] = NOT_RECORDED
     unmet: Fact[list[Unmet]] = NOT_RECORDED
     files: Fact[FileCheck] = NOT_RECORDED
+    preflight: Fact[Preflight] = NOT_RECORDED
     set_by_envlock: list[Text] = []
     """Dotted paths of facts that envlock's own run options set; never compared."""
     exhaustive: list[Exhaustive] = []
@@ -411,7 +284,7 @@ def _next_key(node: Any, rest: str) -> tuple[str, str]:
 
 
 def _child(node: Any, key: str, *, exhaustive: list[Exhaustive], path: str) -> Any:
-    if isinstance(node, BaseModel):
+    if isinstance(node, Model):
         return getattr(node, key)
     if isinstance(node, dict):
         if key in node:

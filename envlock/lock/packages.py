@@ -3,8 +3,9 @@ stranger sent could do harm. Every rule is a grammar; nothing is escaped or repa
 
 from __future__ import annotations
 
+import contextlib
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
@@ -57,15 +58,24 @@ def parse_packages(document: Mapping[str, Any], name: str) -> tuple[Package, ...
         raise InputError(f"{name}: packages: too many ({len(raw)}; at most {MAX_PACKAGES})")
     seen: dict[str, int] = {}
     for index, entry in enumerate(raw):
-        try:
-            _check_entry(entry, seen, index)
-        except Fault as fault:
-            spot = f"packages[{index}]{'.' if fault.path else ''}{fault.path}"
-            raise InputError(f"{name}: {spot}: {fault.reason}") from None
+        with _named(f"{name}: packages[{index}]"):
+            _check_new(entry, seen, index)
+    for index, entry in enumerate(raw):
+        with _named(f"{name}: packages[{index}]"):
+            _check_entry(entry)
     try:
         return tuple(Pylock.from_dict(document).packages)
     except PylockValidationError as error:
         raise InputError(f"{name}: {error.context or 'the document'}: {error.message}") from error
+
+
+@contextlib.contextmanager
+def _named(spot: str) -> Iterator[None]:
+    try:
+        yield
+    except Fault as fault:
+        dot = "." if fault.path else ""
+        raise InputError(f"{spot}{dot}{fault.path}: {fault.reason}") from None
 
 
 def check_url(path: str, url: object, schemes: Iterable[str] = ("https",)) -> None:
@@ -92,13 +102,18 @@ def check_url(path: str, url: object, schemes: Iterable[str] = ("https",)) -> No
         raise Fault(path, "an address or localhost is not allowed; use https and a host name")
 
 
-def _check_entry(entry: object, seen: dict[str, int], index: int) -> None:
+def _check_new(entry: object, seen: dict[str, int], index: int) -> None:
+    """Names first: which of two pins is right is no question of their files."""
     if not isinstance(entry, dict):
         raise Fault("", f"a table is needed, got {shown(entry)}")
     name = _check_name(entry.get("name"))
     if name in seen:
         raise Fault("name", f"duplicate of packages[{seen[name]}] ({name})")
     seen[name] = index
+
+
+def _check_entry(entry: dict[str, Any]) -> None:
+    name = canonicalize_name(entry["name"])
     version = _check_version(entry.get("version")) if "version" in entry else None
     if "marker" in entry:
         _check_marker(entry["marker"])
@@ -148,14 +163,14 @@ def _check_version(raw: object) -> Version:
 
 def _check_marker(raw: object) -> None:
     text = _text("marker", raw)
-    if len(text) > 1024:
-        raise Fault("marker", "too long for a marker (at most 1024 characters)")
     depth = deepest = 0
     for character in text:
         depth += {"(": 1, ")": -1}.get(character, 0)
         deepest = max(deepest, depth)
     if deepest > 32:
         raise Fault("marker", "nested more than 32 levels deep")
+    if len(text) > 1024:
+        raise Fault("marker", "too long for a marker (at most 1024 characters)")
     if not _MARKER_CHARACTERS.fullmatch(text):
         raise Fault("marker", f"not a marker: {shown(text)}")
     try:

@@ -67,6 +67,34 @@ def resolve(observed: Observation, sources: Sources, say: Callable[[str], None])
                 packages.append(entry)
             case str() as requirement:
                 wanted[name] = requirement
+    found = look_up(wanted, observed, sources, say)
+    packages += found.packages
+    missing = [name for name in wanted if name not in {entry.name for entry in found.packages}]
+    left_out += [_not_found(name, installed[name], found.unreachable) for name in missing]
+    chosen, hosts = _choose(packages, installed)
+    return Resolved(
+        packages=chosen, left_out=tuple(sorted(left_out, key=lambda x: x.name)), hosts=hosts
+    )
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Found:
+    """What the places together have, every file of a version that fits the target."""
+
+    packages: Sequence[Package]
+    unreachable: Sequence[str]
+    """Places that did not answer."""
+
+
+def look_up(
+    requirements: Mapping[str, str],
+    observed: Observation,
+    sources: Sources,
+    say: Callable[[str], None],
+) -> Found:
+    """Ask one place after the other for requirements by name, until all are found."""
+    wanted = dict(requirements)
+    packages: list[Package] = []
     with tempfile.TemporaryDirectory(prefix="envlock-") as folder:
         uv = _Uv(observed, sources, Path(folder))
         for one in _passes(sources, wanted):
@@ -77,11 +105,7 @@ def resolve(observed: Observation, sources: Sources, say: Callable[[str], None])
             packages += found
             for entry in found:
                 wanted.pop(entry.name, None)
-    left_out += [_not_found(name, installed[name], uv.unreachable) for name in wanted]
-    chosen, hosts = _choose(packages, installed)
-    return Resolved(
-        packages=chosen, left_out=tuple(sorted(left_out, key=lambda x: x.name)), hosts=hosts
-    )
+    return Found(packages=packages, unreachable=tuple(uv.unreachable))
 
 
 def _requirement(name: str, package: Observed) -> str | Package | LeftOut:

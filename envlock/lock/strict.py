@@ -10,9 +10,8 @@ import sys
 from collections.abc import Sequence
 from typing import Any, NoReturn
 
-from pydantic import ValidationError
-
 from envlock.errors import InputError
+from envlock.lock.shape import ShapeError
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -135,24 +134,11 @@ def spot(path: Sequence[str | int]) -> str:
     return text or "the document"
 
 
-_FORMS = {"value", "absent", "unknown"}
-"""Tags of the three forms of a fact (envlock.lock.observation); no field has these names."""
-
-
-def first_fault(error: ValidationError, name: str, prefix: Sequence[str | int] = ()) -> InputError:
-    """The first fault that pydantic saw, in one line, and how many there are besides."""
-    faults = error.errors(include_url=False)
-    first = faults[0]
-    path = [part for part in first["loc"] if part not in _FORMS]
-    what = first["msg"]
-    if first["type"] == "extra_forbidden":
-        what = "unknown key"
-    if first["type"] == "string_too_long":
-        what = f"too long ({len(first['input'])} characters; at most {first['ctx']['max_length']})"
-    more = f" (and {len(faults) - 1} more faults)" if len(faults) > 1 else ""
-    value = first["input"]
+def fault(error: ShapeError, name: str, prefix: Sequence[str | int] = ()) -> InputError:
+    """A fault of shape in one line: the spot, what is needed, what is there."""
+    value = error.value
     got = "" if isinstance(value, dict | list) else f", got {shown(value)}"
-    return InputError(f"{name}: {spot([*prefix, *path])}: {what}{got}{more}")
+    return InputError(f"{name}: {spot([*prefix, *error.path])}: {error.what}{got}")
 
 
 def _too_deep(name: str) -> NoReturn:

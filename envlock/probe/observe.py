@@ -48,10 +48,10 @@ _FLAGS = (
 
 
 def work(arguments: list[str]) -> dict[str, object]:
-    """The answer to these arguments: ``--check-files``, ``--memory-in-use``."""
+    """The answer to these arguments: ``--check-files``, ``--gpu-state``."""
     # Started first, read last: they run beside the rest.
     driver = observe_common.start_function(
-        lambda: observe_nvidia.ask_driver(memory_in_use="--memory-in-use" in arguments)
+        lambda: observe_nvidia.ask_driver(state="--gpu-state" in arguments)
     )
     compiler = observe_machine.start_compiler()
 

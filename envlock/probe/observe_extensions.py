@@ -23,6 +23,7 @@ _GLIBC = re.compile(
 _LOCAL_CUDA = re.compile(r"cu(\d+)(\d)(?!\d)")
 _LOCAL_TORCH = re.compile(r"(?:torch(\d+\.\d+(?:\.\d+)?)|pt(\d)(\d+))(?![\d.])")
 _LOCAL_ABI = re.compile(r"cxx11abi(true|false)")
+_DIGITS = re.compile(r"[0-9]+")
 _TORCH_PIN = re.compile(r"^torch *\(?== *(\d[\w.]*)")
 
 
@@ -32,15 +33,31 @@ class Extensions:
     def __init__(self, machine: observe_libraries.Machine) -> None:
         self.machine = machine
         self.provided = set()
+        self.linked = set()  # names that some of them need
         self.elfs = []  # (distribution, Elf)
+        self.builds = {}  # path without digits -> Elfs
         for dist in machine.packages.dists.values():
             for path in dist.libraries():
                 self.provided.add(os.path.basename(path))
                 elf = machine.search.elf(path)
                 if elf is not None and elf.kind == machine.search.kind:
                     self.elfs.append((dist.name, elf))
+                    self.linked.update(elf.needed)
+                    self.builds.setdefault(_DIGITS.sub("", path), []).append(elf)
                     if elf.soname:
                         self.provided.add(elf.soname)
+
+    def may_stay_unloaded(self, elf: observe_elf.Elf, missing: str) -> bool:
+        """Whether nothing fails at import because a library cannot be loaded for want of another.
+
+        A plug-in, such as a transport of NVSHMEM, has a versioned name, so it is no module, and
+        nothing links to it. Of several builds of one file, such as torchaudio's for each release
+        of FFmpeg, the first that can be loaded is taken.
+        """
+        name = os.path.basename(elf.path)
+        plug_in = not name.endswith(".so") and self.linked.isdisjoint((name, elf.soname))
+        others = self.builds.get(_DIGITS.sub("", elf.path), ())
+        return plug_in or any(missing not in other.needed for other in others)
 
 
 def system_sonames(extensions: Extensions) -> dict[str, object]:
@@ -56,6 +73,8 @@ def system_sonames(extensions: Extensions) -> dict[str, object]:
         if found and machine.path_class(*found) == "conda":
             continue  # inside the environment
         table[soname] = {"needed_by": sorted({name for name, _ in users})}
+        if all(extensions.may_stay_unloaded(elf, soname) for _, elf in users):
+            table[soname]["on_demand"] = True
         table[soname]["path_class"] = machine.path_class(*found) if found else ABSENT
         table[soname]["os_package"] = ABSENT
         if found:

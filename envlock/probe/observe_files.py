@@ -5,13 +5,22 @@ from __future__ import annotations
 import base64
 import hashlib
 import os
+import re
 import sys
+from collections.abc import Iterator
 
 import observe_common
 import observe_packages
 
+guarded = observe_common.guarded
+
 _ALGORITHMS = ("sha256", "sha384", "sha512")
 _CHUNK = 1 << 20
+_MOST_UNOWNED = 1000
+# Written beside modules by Python, numba, editors, file managers, network disks and pip.
+_LEFT_BY_TOOLS = re.compile(
+    r"__pycache__|\.ipynb_checkpoints|\.DS_Store|Thumbs\.db|\.nfs.*|.*(?:\.py[co]|\.sw[a-p]|~)|~.*"
+)
 _REPORT_S = 0.2
 
 
@@ -24,7 +33,12 @@ def check_files(packages: observe_packages.Packages) -> dict[str, object]:
                 full = os.path.normpath(os.path.join(dist.site.folder, path))
                 claims.setdefault(full, []).append((dist.name, path, digest))
     results = _hash_all(claims)
-    check = {"checked": 0, "altered": {}, "missing": {}}
+    check = {
+        "checked": 0,
+        "altered": {},
+        "missing": {},
+        "unowned": guarded(unowned_files, packages),
+    }
     for full, wanted in claims.items():
         name, path, _ = wanted[0]
         path = path[: observe_common.TEXT_LIMIT]
@@ -38,6 +52,67 @@ def check_files(packages: observe_packages.Packages) -> dict[str, object]:
         if not any(digest in found for _, _, digest in wanted):
             check["altered"][path] = name
     return check
+
+
+# --- files that no RECORD names -----------------------------------------------------------------
+
+
+def unowned_files(packages: observe_packages.Packages) -> dict[str, str]:
+    """Path below the site folder -> distribution in whose package the file lies.
+
+    Only regular packages are looked into (RECORD names their ``__init__.py``): a namespace belongs
+    to nobody, and an editable install has its code elsewhere. Not those of conda, whose RECORD is
+    not the whole list, nor those that a distribution without RECORD may share.
+    """
+    found = {}
+    for site in packages.sites:
+        claimed = {os.path.normpath(path) for path in site.owner}
+        shared = _names_without_record(packages, site)
+        for root, owner in _regular_packages(packages, site):
+            if root.partition("/")[0] in shared:
+                continue
+            for path in _files_below(os.path.join(site.folder, root)):
+                below = path[len(site.folder) + 1 :]
+                if below not in claimed and len(found) < _MOST_UNOWNED:
+                    found[below.replace(os.sep, "/")[: observe_common.TEXT_LIMIT]] = owner
+    return found
+
+
+def _regular_packages(
+    packages: observe_packages.Packages, site: observe_packages.Site
+) -> Iterator[tuple[str, str]]:
+    """(folder, distribution) of the outermost folders with an ``__init__.py``."""
+    end = "/__init__.py"
+    folders = {path[: -len(end)]: name for path, name in site.owner.items() if path.endswith(end)}
+    for folder, name in sorted(folders.items()):
+        parts = folder.split("/")
+        outer = any("/".join(parts[:length]) in folders for length in range(1, len(parts)))
+        dist = packages.dists.get(name)
+        if not outer and ".." not in parts and dist is not None and dist.installer != "conda":
+            yield folder, name
+
+
+def _names_without_record(
+    packages: observe_packages.Packages, site: observe_packages.Site
+) -> set[str]:
+    """Top-level names of distributions whose files nobody lists."""
+    names = set()
+    for dist in packages.dists.values():
+        if dist.site is site and not dist.files:
+            text = observe_common.read_text(os.path.join(site.folder, dist.folder, "top_level.txt"))
+            names.update((text or dist.name.replace("-", "_")).split())
+    return names
+
+
+def _files_below(folder: str) -> Iterator[str]:
+    for where, folders, files in os.walk(folder):
+        folders[:] = sorted(name for name in folders if not _LEFT_BY_TOOLS.fullmatch(name))
+        for name in sorted(files):
+            if not _LEFT_BY_TOOLS.fullmatch(name):
+                yield os.path.join(where, name)
+
+
+# --- hashing ------------------------------------------------------------------------------------
 
 
 def _hash_all(claims: dict[str, list[tuple[str, str, str]]]) -> dict[str, set[str] | None]:

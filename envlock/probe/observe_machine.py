@@ -262,7 +262,7 @@ def limit_facts() -> dict[str, object]:
 def cgroup_memory(root: str = "/sys/fs/cgroup", groups: str | None = None) -> object:
     """The least limit from this process's group up to the root; absent without one."""
     limits = []
-    for folder in _cgroup_folders(root, "memory", groups):
+    for folder in cgroup_folders(root, "memory", groups):
         for name in ("memory.max", "memory.limit_in_bytes"):
             text = (observe_common.read_text(os.path.join(folder, name), 64) or "").strip()
             # v1 says "no limit" with the largest multiple of a page
@@ -273,7 +273,7 @@ def cgroup_memory(root: str = "/sys/fs/cgroup", groups: str | None = None) -> ob
 
 def cgroup_cpus(root: str = "/sys/fs/cgroup", groups: str | None = None) -> object:
     quotas = []
-    for folder in _cgroup_folders(root, "cpu", groups):
+    for folder in cgroup_folders(root, "cpu", groups):
         text = observe_common.read_text(os.path.join(folder, "cpu.max"), 64)
         if text is None:  # v1
             parts = [
@@ -288,7 +288,7 @@ def cgroup_cpus(root: str = "/sys/fs/cgroup", groups: str | None = None) -> obje
     return round(min(quotas), 3) if quotas else ABSENT
 
 
-def _cgroup_folders(root: str, controller: str, groups: str | None = None) -> list[str]:
+def cgroup_folders(root: str, controller: str, groups: str | None = None) -> list[str]:
     """Folders of this process's group and those above, for either version of cgroups.
 
     In a container of its own namespace the group is the root; in one that shares the host's, the

@@ -19,22 +19,25 @@ ABSENT, unknown = observe_common.ABSENT, observe_common.unknown
 
 NOT_LINUX = "read on Linux only"
 _OK, _NOT_SUPPORTED = 0, 3
-_NVML_NAMES = ("libnvidia-ml.so.1", "/usr/lib/wsl/lib/libnvidia-ml.so.1")
+NVML_NAMES = ("libnvidia-ml.so.1", "/usr/lib/wsl/lib/libnvidia-ml.so.1")
 _WSL_LIBCUDA = "/usr/lib/wsl/lib/libcuda.so.1"
 _CUDA_NAMES = ("libcuda.so.1", _WSL_LIBCUDA)
 if os.name == "nt":
-    _NVML_NAMES, _CUDA_NAMES = ("nvml.dll",), ("nvcuda.dll",)
+    NVML_NAMES, _CUDA_NAMES = ("nvml.dll",), ("nvcuda.dll",)
 
 
 # --- in the child -----------------------------------------------------------------------------
 
 
-def ask_driver(*, memory_in_use: bool) -> dict[str, object]:
-    """What NVML and libcuda say. Runs in a child: a broken driver may crash or hang here."""
+def ask_driver(*, state: bool) -> dict[str, object]:
+    """What NVML and libcuda say. Runs in a child: a broken driver may crash or hang here.
+
+    ``state``: also what each GPU does at this moment.
+    """
     import ctypes
 
     answer = {"cuda": _libcuda_version(ctypes), "nvml_error": ABSENT}
-    nvml = _open(ctypes, _NVML_NAMES)
+    nvml = open_library(ctypes, NVML_NAMES)
     if nvml is None:
         answer["nvml_error"] = "the NVML library is not there"
         return answer
@@ -44,12 +47,12 @@ def ask_driver(*, memory_in_use: bool) -> dict[str, object]:
         answer["nvml_error"] = (nvml.nvmlErrorString(code) or b"?").decode("ascii", "replace")
         return answer
     try:
-        return _ask_nvml(Nvml(ctypes, nvml), answer, memory_in_use=memory_in_use)
+        return _ask_nvml(Nvml(ctypes, nvml), answer, state=state)
     finally:
         nvml.nvmlShutdown()
 
 
-def _open(ctypes: ModuleType, names: tuple[str, ...]) -> object:
+def open_library(ctypes: ModuleType, names: tuple[str, ...]) -> object:
     for name in names:
         try:
             return ctypes.CDLL(name)
@@ -59,7 +62,7 @@ def _open(ctypes: ModuleType, names: tuple[str, ...]) -> object:
 
 
 def _libcuda_version(ctypes: ModuleType) -> object:
-    library = _open(ctypes, _CUDA_NAMES)
+    library = open_library(ctypes, _CUDA_NAMES)
     if library is None:
         return ABSENT
     number = ctypes.c_int()
@@ -109,7 +112,7 @@ class Nvml:
         return buffer.value.decode("utf-8", "replace")
 
 
-def _ask_nvml(nvml: Nvml, answer: dict[str, object], *, memory_in_use: bool) -> dict[str, object]:
+def _ask_nvml(nvml: Nvml, answer: dict[str, object], *, state: bool) -> dict[str, object]:
     ctypes = nvml.ctypes
     answer["version"] = nvml.text("nvmlSystemGetDriverVersion")
     if answer["cuda"] == ABSENT:
@@ -121,11 +124,11 @@ def _ask_nvml(nvml: Nvml, answer: dict[str, object], *, memory_in_use: bool) -> 
     if not isinstance(count, int):
         answer["gpus"] = count
         return answer
-    answer["gpus"] = [_ask_gpu(nvml, index, memory_in_use=memory_in_use) for index in range(count)]
+    answer["gpus"] = [_ask_gpu(nvml, index, state=state) for index in range(count)]
     return answer
 
 
-def _ask_gpu(nvml: Nvml, index: int, *, memory_in_use: bool) -> dict[str, object]:
+def _ask_gpu(nvml: Nvml, index: int, *, state: bool) -> dict[str, object]:
     ctypes = nvml.ctypes
     handle = ctypes.c_void_p()
     code = nvml.library.nvmlDeviceGetHandleByIndex_v2(index, ctypes.byref(handle))
@@ -164,9 +167,50 @@ def _ask_gpu(nvml: Nvml, index: int, *, memory_in_use: bool) -> dict[str, object
         ),
         "persistence": flag("nvmlDeviceGetPersistenceMode"),
     }
-    if memory_in_use:
+    if state:
         gpu["used_bytes"] = memory("used")
+        gpu.update(_gpu_state(nvml, handle))
     return gpu
+
+
+# nvml.h, nvmlClocksEventReasons: why the clock is not the one that was asked for. Left out: idle.
+_SLOWED_BY = {
+    0x2: "application-clocks",
+    0x4: "sw-power-cap",
+    0x8: "hw-slowdown",
+    0x10: "sync-boost",
+    0x20: "sw-thermal",
+    0x40: "hw-thermal",
+    0x80: "hw-power-brake",
+    0x100: "display-clocks",
+}
+_SM_CLOCK = 1
+
+
+def slowed_by(mask: int) -> list[str]:
+    return [name for bit, name in _SLOWED_BY.items() if mask & bit]
+
+
+def _gpu_state(nvml: Nvml, handle: object) -> dict[str, object]:
+    """Clocks and power limits of the moment; what a GPU or a MIG instance has not is absent."""
+
+    def watts(outs: Sequence[object]) -> int:
+        return round(outs[0].value / 1000)
+
+    return {
+        "slowed_by": nvml.fact(
+            "nvmlDeviceGetCurrentClocksThrottleReasons",
+            handle,
+            outs=[nvml.ctypes.c_ulonglong()],
+            convert=lambda outs: slowed_by(outs[0].value),
+        ),
+        "sm_clock_mhz": nvml.fact("nvmlDeviceGetClockInfo", handle, _SM_CLOCK),
+        "max_sm_clock_mhz": nvml.fact("nvmlDeviceGetMaxClockInfo", handle, _SM_CLOCK),
+        "power_limit_w": nvml.fact("nvmlDeviceGetEnforcedPowerLimit", handle, convert=watts),
+        "default_power_limit_w": nvml.fact(
+            "nvmlDeviceGetPowerManagementDefaultLimit", handle, convert=watts
+        ),
+    }
 
 
 # --- in the probe -----------------------------------------------------------------------------

@@ -238,7 +238,7 @@ def _read_installation(dist: Dist, folder: str) -> None:
 
 def _read_source(dist: Dist, direct_url: str | None) -> None:
     if direct_url is None:
-        if dist.installer in ("pip", "uv", "poetry", "pdm"):
+        if dist.installer in ("pip", "uv", "poetry", "pdm", "envlock"):
             dist.source = {"kind": "index"}
         elif dist.installer == "conda":
             dist.source = {"kind": "conda"}
@@ -282,10 +282,16 @@ def record_digest(files: dict[str, tuple[str, str]]) -> str:
     Paths outside the site folder lose their leading ``../`` and, for headers, the folder that names
     the interpreter, so that venv, lib64 and dist-packages agree.
     """
-    lines = [
-        "%s,%s,%s\n" % (_plain(path), *entry)
-        for path, entry in files.items()
-        if path[-4:] != ".pyc" and not _is_installers(path)
+    lines, odd = [], []
+    for path, (digest, size) in files.items():
+        if path[-4:] == ".pyc":
+            continue
+        if path[:1] in "./" or "\\" in path or ".dist-info/" in path:
+            odd.append(path)
+        else:  # nearly all
+            lines.append(f"{path},{digest},{size}\n")
+    lines += [
+        "%s,%s,%s\n" % (_plain(path), *files[path]) for path in odd if not _is_installers(path)
     ]
     lines.sort()
     return "sha256:" + hashlib.sha256("".join(lines).encode("utf-8", "surrogateescape")).hexdigest()
@@ -301,8 +307,6 @@ def _is_installers(path: str) -> bool:
 
 def _plain(path: str) -> str:
     """A RECORD path without the way out of the site folder."""
-    if path[0] not in "./" and "\\" not in path:
-        return path
     plain = path.replace("\\", "/")
     outside = plain.startswith(("../", "/"))
     while plain.startswith(("../", "./", "/")):

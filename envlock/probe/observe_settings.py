@@ -13,6 +13,7 @@ ABSENT, unknown = observe_common.ABSENT, observe_common.unknown
 # Every name of envlock/facts/env_vars.json (a test compares). Written by hand in no place else.
 CATALOGUE = (
     "ATEN_CPU_CAPABILITY",
+    "BNB_CUDA_VERSION",
     "CUBLASLT_HEURISTICS_CACHE_CAPACITY",
     "CUBLASLT_LOG_LEVEL",
     "CUBLASLT_WORKSPACE_SIZE",

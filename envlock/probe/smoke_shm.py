@@ -25,7 +25,7 @@ LOADER_TIMEOUT_S = 30
 
 def oom_kills() -> Optional[int]:
     """Processes that this control group's memory limit has killed so far."""
-    for folder in observe_machine._cgroup_folders("/sys/fs/cgroup", "memory"):  # noqa: SLF001
+    for folder in observe_machine.cgroup_folders("/sys/fs/cgroup", "memory"):
         for name in ("memory.events", "memory.oom_control"):  # version 2, version 1
             text = observe_common.read_text(os.path.join(folder, name), 1024) or ""
             found = re.search(r"^oom_kill (\d+)$", text, re.MULTILINE)

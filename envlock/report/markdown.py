@@ -39,7 +39,7 @@ def _blocks(report: Report, fail_on: Severity | None, *, verbose: bool) -> list[
     notes = [f for f in report.findings if f.severity is Severity.INFO]
     blocks.extend(_finding(finding) for finding in rest)
     if notes:
-        items = "\n".join(f"- {_heading(note)}" for note in notes)
+        items = "\n".join(f"- {_note(note)}" for note in notes)
         blocks.append(_details(f"{wording.plural(len(notes), 'note', 'notes')}", items))
     if verbose and report.unknown:
         items = "\n".join(f"- {code(neutral(subject))}" for subject in report.unknown)
@@ -78,6 +78,13 @@ def _tail(finding: Finding) -> list[str]:
         items = "\n".join(f"- {_heading(folded)}" for folded in finding.folded)
         blocks.append(_details(wording.follow_words(finding), items))
     return blocks
+
+
+def _note(note: Finding) -> str:
+    """In one line: the values where they say it, else the message."""
+    if wording.change(note):
+        return _heading(note)
+    return f"{_heading(note, values=False)}: {spans(wording.message(note.message))}"
 
 
 def _heading(finding: Finding, *, values: bool = True) -> str:

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import copy
 import io
+import textwrap
 from collections.abc import Iterable
-
-from rich.console import Console
-from rich.text import Text
+from typing import TYPE_CHECKING
 
 from envlock.findings import Evidence, Finding, Report, Result, Severity, Side
 from envlock.neutral import neutral, quiet_line
 from envlock.report import wording
+
+if TYPE_CHECKING:
+    from rich.text import Text
+    from typing_extensions import Self
 
 NOTES_SHOWN = 12
 """Notes printed without ``--verbose``; a minute has no room for more."""
@@ -28,7 +32,7 @@ _VERDICT_STYLES = {
 def render_text(
     report: Report, *, fail_on: Severity | None, verbose: bool, colour: bool, width: int
 ) -> str:
-    page = _Page(width=max(width, MIN_WIDTH), colour=colour)
+    page = (_ColouredPage if colour else _Page)(width=max(width, MIN_WIDTH))
     word, sentence = wording.verdict(report, fail_on)
     style = _VERDICT_STYLES[report.result(fail_on)]
     page.line((word, style), f"  {wording.title(report)}: {sentence}")
@@ -178,48 +182,76 @@ Part = str | tuple[str, str]
 
 
 class _Page:
-    """Lines of literal text, wrapped, behind a prefix."""
+    """Lines of literal text, wrapped, behind a prefix. Plain: for files and pipes."""
 
-    def __init__(self, *, width: int, colour: bool) -> None:
+    def __init__(self, *, width: int) -> None:
         self._out = io.StringIO()
-        self._console = Console(
-            file=self._out,
-            width=width,
-            force_terminal=colour,
-            color_system="standard" if colour else None,
-            no_color=not colour,
-            legacy_windows=False,
-        )
-        self._prefix = Text()
+        self._width = width
+        self._prefix: tuple[Part, ...] = ()
 
-    def inside(self, prefix: str, style: str = "") -> _Page:
+    def inside(self, prefix: str, style: str = "") -> Self:
         """The same page, further in."""
-        page = object.__new__(_Page)
-        page._out, page._console = self._out, self._console
-        page._prefix = self._prefix + Text(prefix, style)
+        page = copy.copy(self)
+        page._prefix = (*self._prefix, (prefix, style))  # noqa: SLF001 - it is this class's own
         return page
 
     def line(self, *parts: Part) -> None:
-        room = self._console.width - self._prefix.cell_len
-        for wrapped in _joined(parts).wrap(self._console, max(room, 20)):
-            self._print(wrapped)
+        room = max(self._width - len(_plain(self._prefix)), 20)
+        for wrapped in _wrapped(_plain(parts), room):
+            self.unbroken(wrapped)
 
     def unbroken(self, *parts: Part) -> None:
-        self._print(_joined(parts))
+        self._out.write(quiet_line(_plain([*self._prefix, *parts]).rstrip()) + "\n")
 
     def gap(self) -> None:
-        self._print(Text())
+        self.unbroken()
 
     def text(self) -> str:
         return self._out.getvalue()
 
+
+def _wrapped(text: str, room: int) -> list[str]:
+    return textwrap.wrap(
+        text, room, break_on_hyphens=False, replace_whitespace=False, expand_tabs=False
+    )
+
+
+def _plain(parts: Iterable[Part]) -> str:
+    return "".join(part if isinstance(part, str) else part[0] for part in parts)
+
+
+class _ColouredPage(_Page):
+    """For a terminal, by rich, which is worth loading there only."""
+
+    def __init__(self, *, width: int) -> None:
+        from rich.console import Console  # noqa: PLC0415
+
+        super().__init__(width=width)
+        self._console = Console(
+            file=self._out,
+            width=width,
+            force_terminal=True,
+            color_system="standard",
+            legacy_windows=False,
+        )
+
+    def line(self, *parts: Part) -> None:
+        room = max(self._width - _coloured(self._prefix).cell_len, 20)
+        for wrapped in _coloured(parts).wrap(self._console, room):
+            self._print(wrapped)
+
+    def unbroken(self, *parts: Part) -> None:
+        self._print(_coloured(parts))
+
     def _print(self, text: Text) -> None:
-        line = self._prefix + text
+        line = _coloured(self._prefix) + text
         line.rstrip()
         if quiet_line(line.plain) != line.plain:
-            line = Text(quiet_line(line.plain))
+            line = _coloured([quiet_line(line.plain)])
         self._console.print(line, soft_wrap=True)
 
 
-def _joined(parts: Iterable[Part]) -> Text:
+def _coloured(parts: Iterable[Part]) -> Text:
+    from rich.text import Text  # noqa: PLC0415
+
     return Text.assemble(*parts)

@@ -62,7 +62,7 @@ def verdict(report: Report, fail_on: Severity | None) -> tuple[str, str]:
     if result is Result.FAIL:
         return "FAIL", counts
     if not report.findings:
-        return "PASS", "no differences found" if report.right else "no faults found"
+        return "PASS", "no differences found" if report.left and report.right else "no faults found"
     return "PASS", f"{counts}, none that fails the check"
 
 
@@ -162,15 +162,23 @@ def value(fact: JsonValue, subject: str = "", *, brief: bool = True) -> str:
 
 
 def _data(fact: JsonValue, *, brief: bool) -> str:
-    shown = json.dumps(fact, ensure_ascii=False, default=str)
-    if brief and len(shown) > TABLE_LIMIT and isinstance(fact, Mapping | Sequence):
+    if brief and isinstance(fact, Mapping | Sequence) and _is_long(fact):
         return plural(len(fact), "entry", "entries")
-    return neutral(shown)
+    return neutral(_json(fact))
+
+
+def _is_long(fact: JsonValue) -> bool:
+    return isinstance(fact, Mapping | list | tuple) and len(_json(fact)) > TABLE_LIMIT
+
+
+def _json(fact: JsonValue) -> str:
+    return json.dumps(fact, ensure_ascii=False, default=str)
 
 
 def change(finding: Finding) -> str:
-    """``12.1 → 11.8``, or the one value there is, or nothing."""
-    sides = [value(s, finding.subject) for s in (finding.left, finding.right) if s is not None]
+    """``12.1 → 11.8``, or the one value there is, or nothing: how long a table is says nothing."""
+    facts = [s for s in (finding.left, finding.right) if s is not None]
+    sides = [] if any(map(_is_long, facts)) else [value(s, finding.subject) for s in facts]
     return " → ".join(sides if len(set(sides)) > 1 else sides[:1])
 
 

@@ -195,7 +195,7 @@ def _finding(code: str, severity: Severity, verdict: Verdict) -> Finding:
 
 def _unknown(records: Records) -> Iterator[tuple[str, str]]:
     """Subject -> why, for all that one side or both did not measure."""
-    for name in Probes.model_fields:
+    for name in Probes.defaults:
         here = getattr(records.measured.probes, name)
         there = getattr(records.recorded.probes, name) if records.recorded else None
         yield from _missing(records, name, here, "here")
@@ -260,7 +260,11 @@ def _notes(
             "streams were measured, but with nothing to compare them with.",
             hint="record where the code works: envlock capture --smoke",
         )
-    changed = sorted(name for name, row in records.limits.items() if row.overridden)
+    changed = [
+        f"{name} ({row.limits_text()})"
+        for name, row in sorted(records.limits.items())
+        if row.overridden
+    ]
     if changed:
         yield Finding(
             code=OVERRIDDEN.code,

@@ -80,7 +80,7 @@ def killed_for_memory(r: Records) -> Iterator[Verdict]:
     To do: raise the limit (`docker run --memory`, the pod's limit), use fewer workers or smaller
     batches. The machine's physical memory says nothing here: the limit counts.
     """
-    for name in Probes.model_fields:
+    for name in Probes.defaults:
         probe = getattr(r.measured.probes, name)
         if isinstance(probe, Unavailable) and KILLED in probe.reason:
             yield Verdict(

@@ -32,6 +32,14 @@ class Tolerance:
     overridden: bool = False
     """Whether a user's own file changed it: reports say so."""
 
+    def limits_text(self) -> str:
+        """``same: warn 0, fail 1e-06; other: …``."""
+        return "; ".join(
+            f"{name}: " + ", ".join(f"{level} {limit:g}" for level, limit in column.items())
+            for name, column in (("same", self.same), ("other", self.other))
+            if column
+        )
+
     def judge(self, distance: float, *, same: bool) -> Severity | None:
         """None inside the limits. A distance that is not a number is outside of all of them."""
         column = self.same if same else self.other
@@ -60,7 +68,9 @@ def with_overrides(text: str, name: str) -> dict[str, Tolerance]:
     try:
         tables = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
-        raise InputError(f"{name} is not TOML: {error}") from error
+        raise InputError(
+            f"{name} is not TOML: {error}", hint="mend the line that it names"
+        ) from error
     found = dict(tolerances())
     for figure, table in tables.items():
         if figure not in found:
@@ -99,5 +109,7 @@ def _limits(table: object, column: str, where: str) -> dict[str, float]:
         if level not in dict(_LEVELS):
             raise InputError(f"{where}: {level!r} is not a level", hint="info, warn and fail are")
         if isinstance(value, bool) or not isinstance(value, int | float) or not value >= 0:
-            raise InputError(f"{where}.{level}: not a number of 0 or more")
+            raise InputError(
+                f"{where}.{level}: not a number of 0 or more", hint=f"write {level} = 0.02"
+            )
     return limits

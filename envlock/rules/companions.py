@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from packaging.specifiers import InvalidSpecifier, SpecifierSet
 
-from envlock.facts import torch_build, versions
+from envlock.facts import binaries, torch_build, versions
 from envlock.findings import Severity
 from envlock.lock.observation import BuiltFor, Package
 from envlock.rules import reading
@@ -215,6 +215,50 @@ def triton_differs(pair: Pair) -> Iterator[Fault]:
             evidence=("packages.triton.version", "torch.version"),
             explains=("packages.triton.*",),
         )
+
+
+_WITH_BINARIES = ("bitsandbytes",)
+
+
+@check("EL229", Severity.ERROR)
+def no_binary_for_cuda(env: Env) -> Iterator[Fault]:
+    """An extension brings no library for torch's CUDA.
+
+    bitsandbytes brings one library for each CUDA release that it knows and loads the one for
+    exactly torch's: "Required library version not found: libbitsandbytes_cuda124.so", or only its
+    CPU functions work. From 0.50 on it takes the nearest release of the same CUDA major.
+
+    To do: install a release of the extension that knows this CUDA.
+    """
+    table = env.table("packages")
+    present = [name for name in _WITH_BINARIES if name in table]
+    if not present:
+        raise DoesNotApplyError("no such extension")
+    kind = reading.torch_kind(env)
+    if kind is not None and kind.value != "cuda":
+        raise DoesNotApplyError("torch is no CUDA build")
+    if env.peek("env.BNB_CUDA_VERSION"):
+        raise DoesNotApplyError("BNB_CUDA_VERSION names another library")
+    if env.peek("system.os") != "linux" or env.peek("system.arch") != "x86_64":
+        raise DoesNotApplyError("the tables are for wheels of Linux x86_64")
+    cuda = reading.need_torch_cuda(env)
+    wanted = versions.minor_of(cuda.value)
+    for name in present:
+        version = env.need(f"packages.{name}.version")
+        brings = binaries(name, version)
+        if brings is None or wanted is None:
+            raise UndecidedError(
+                f"packages.{name}.version", f"no row for the libraries of {version}"
+            )
+        if wanted not in [versions.minor_of(one) for one in brings.cuda]:
+            yield Fault(
+                subject=f"packages.{name}",
+                message=f"{name} {version} has no library for torch's CUDA {cuda.value} (it knows "
+                f"{listed(brings.cuda)}): it stops, or works on the CPU only.",
+                hint=f"install a release of {name} that knows CUDA {cuda.value}",
+                evidence=(f"packages.{name}.version", cuda.path),
+                sources=brings.source,
+            )
 
 
 _SAME_VERSION = (

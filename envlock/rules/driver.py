@@ -31,12 +31,15 @@ def too_old(env: Env, cuda: str) -> tuple[str, str] | None:
     """(path, value) of the driver fact that shows it cannot run programs built for ``cuda``.
 
     None: it can. From CUDA 11 on any driver of the same CUDA major does, before each minor release
-    had its own floor. Undecided where neither version nor CUDA level of the driver is known.
+    had its own floor. Undecided where neither version nor CUDA level of the driver says it.
     """
     driver, level = env.peek("driver.version"), env.peek("driver.cuda")
     floor = driver_floor(cuda)
-    if driver and floor is not None and versions.numbers(driver) is not None:
-        return ("driver.version", driver) if versions.below(driver, floor.driver) else None
+    if driver and floor is not None:
+        if versions.below(driver, floor.driver):
+            return "driver.version", driver
+        if versions.at_least(driver, floor.driver):
+            return None
     need, have = versions.minor_of(cuda), versions.minor_of(level) if level else None
     if level and need is not None and have is not None:
         short = have[0] < need[0] if need[0] >= 11 else have < need
@@ -44,6 +47,10 @@ def too_old(env: Env, cuda: str) -> tuple[str, str] | None:
     if driver and floor is None:
         raise UndecidedError("driver.version", f"no row for the drivers of CUDA {cuda}")
     env.need("driver.version")
+    if driver and floor is not None and versions.numbers(driver) is not None:
+        raise UndecidedError(
+            "driver.version", f"{driver} may be older or newer than {floor.driver}: give all of it"
+        )
     raise UndecidedError("driver.version", "the text is no version")
 
 

@@ -278,32 +278,3 @@ def mig(env: Env) -> Iterator[Fault]:
                 hint="one process per instance, each with its own CUDA_VISIBLE_DEVICES",
                 evidence=(f"gpus.{index}.name",),
             )
-
-
-@check("EL513", Severity.WARNING)
-def memory_in_use(env: Env) -> Iterator[Fault]:
-    """Other processes hold GPU memory.
-
-    What they hold is missing from the start, and what they take later is missing then: the usual
-    reason for an out-of-memory error that comes and goes.
-
-    To do: `nvidia-smi` shows the processes; end them or choose another GPU.
-    """
-    counted = False
-    for index in range(reading.gpu_count(env)):
-        used = env.peek(f"gpus.{index}.used_bytes")
-        total = env.peek(f"gpus.{index}.memory_bytes")
-        if used is None or total is None:
-            continue
-        counted = True
-        # A driver without processes reports some hundred MiB of its own.
-        if used > max(0.05 * total, _GIB):
-            yield Fault(
-                subject=f"gpus.{index}.used_bytes",
-                message=f"Other processes hold {used / _GIB:.1f} of {total / _GIB:.1f} GiB of "
-                f"GPU {index}.",
-                hint="nvidia-smi shows the processes; end them or choose another GPU",
-                evidence=(f"gpus.{index}.memory_bytes",),
-            )
-    if not counted:
-        env.need("gpus.0.used_bytes")

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from envlock.findings import Severity
 from envlock.lock.observation import Absent, Unknown
 from envlock.rules.base import Env, Fault, check
-from envlock.rules.wording import some
+from envlock.rules.wording import agree, some
 
 
 def _by_owner(paths: dict[str, str]) -> dict[str, list[str]]:
@@ -54,6 +54,33 @@ def files_missing(env: Env) -> Iterator[Fault]:
             message=f"{some(paths)} of {owner} is gone.",
             hint=f"pip install --force-reinstall --no-deps {_pin(env, owner)}",
             evidence=("files.missing",),
+        )
+
+
+_LOADED = re.compile(r"\.(?:py|pyd|pth|dll|so(?:\.\d+)*)$")
+"""Names of files that Python or the loader takes as code."""
+
+
+@check("EL122", Severity.WARNING)
+def files_added(env: Env) -> Iterator[Fault]:
+    """Files lie in a distribution's package that no distribution has installed.
+
+    Someone put them there: a module copied in by hand, a library dropped beside the real one, a
+    file that an interrupted upgrade left. Import finds them, no list of versions shows them, and
+    reinstalling leaves them in place. Code (Python modules, shared libraries) is a warning, other
+    files are information: some programs download data into their own folder.
+
+    To do: look at them; delete them, or delete the folder and reinstall the distribution.
+    """
+    for owner, paths in _by_owner(env.need("files.unowned")).items():
+        code = [path for path in paths if _LOADED.search(path)]
+        yield Fault(
+            subject=f"packages.{owner}",
+            severity=None if code else Severity.INFO,
+            message=f"{agree(code or paths, 'lies', 'lie')} in {owner}, and no distribution "
+            "has installed it.",
+            hint="look at it, and delete it unless somebody knows what it is for",
+            evidence=("files.unowned",),
         )
 
 

@@ -3,15 +3,28 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 from envlock.facts import gpu_arch_of_name, torch_build, versions
-from envlock.rules.base import Env, UndecidedError
+from envlock.rules.base import DoesNotApplyError, Env, UndecidedError
 
 
 class Read(NamedTuple):
     value: str
     path: str
+
+
+def where_known(env: Env, paths: Iterable[str], fact: str) -> Iterator[str]:
+    """The paths whose fact is known. Then the rule ends as open if one is unknown: the others
+    being in order says nothing of it. Absent everywhere, it does not apply."""
+    facts = {path: f"{path}.{fact}" for path in paths}
+    known = [path for path, full in facts.items() if env.peek(full) is not None]
+    yield from known
+    for full in facts.values():
+        env.known(full)  # ends the rule where it is unknown
+    if not known:
+        raise DoesNotApplyError(fact)
 
 
 def torch_version(env: Env) -> Read | None:

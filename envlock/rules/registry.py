@@ -20,12 +20,14 @@ from envlock.rules import (
     driver,
     errors,
     gpu,
+    gpu_state,
     installation,
     interpreter,
     library_versions,
     lock_state,
     packages,
     plain,
+    preflight,
     requirements,
     system,
     toolkit,
@@ -76,6 +78,7 @@ RULES: tuple[Rule, ...] = (
     system.glibc_too_old,
     system.libstdcxx_outside,
     system.soname_missing,
+    system.plug_in_soname_missing,
     # Another torch build, before what does not fit it any more.
     torch_build.missing,
     torch_build.other_kind,
@@ -92,6 +95,7 @@ RULES: tuple[Rule, ...] = (
     companions.triton_not_pinned,
     domain_libraries.mixed_channels,
     companions.companions_differ,
+    companions.no_binary_for_cuda,
     packages.numpy_2_with_old_torch,
     packages.numpy_2_with_old_extensions,
     devices.workspace_for_determinism,
@@ -135,9 +139,15 @@ RULES: tuple[Rule, ...] = (
     devices.variable_of_the_runtime,
     system.small_shm,
     system.cgroup_memory,
+    preflight.disk_nearly_full,
+    preflight.not_writable,
+    preflight.cache_badly_placed,
+    preflight.cache_not_writable,
     toolkit.no_c_compiler,
     gpu.only_ptx,
-    gpu.memory_in_use,
+    gpu_state.memory_in_use,
+    gpu_state.throttled,
+    gpu_state.lowered_limits,
     interpreter.emulated,
     interpreter.others_from_elsewhere,
     interpreter.minor_version,
@@ -149,6 +159,7 @@ RULES: tuple[Rule, ...] = (
     packages.missing,
     packages.added,
     installation.contested_files,
+    installation.files_added,
     installation.duplicates,
     installation.broken_metadata,
     installation.unmet,
@@ -163,6 +174,8 @@ RULES: tuple[Rule, ...] = (
     system.glibc_differs,
     system.soname_needs,
     gpu.mig,
+    gpu_state.no_persistence,
+    preflight.cache_full,
 )
 """Where two findings are equally severe, the one whose rule stands first leads."""
 
@@ -180,10 +193,12 @@ class Page:
 
 @functools.cache
 def _pages() -> dict[str, Page]:
-    from envlock.rules import behaviour  # noqa: PLC0415  its models are built at import
+    # Imported here: their models are built at import, or only a page asks for them.
+    from envlock.rules import behaviour, memory_triage, recorded_memory  # noqa: PLC0415
 
     found: dict[str, Page] = {}
-    for rule in (*RULES, *behaviour.PAGES, *plain.PAGES, *errors.PAGES, *requirements.PAGES):
+    more = (behaviour, recorded_memory, memory_triage, plain, errors, requirements)
+    for rule in (*RULES, *(page for module in more for page in module.PAGES)):
         if rule.code in found:
             raise AssertionError(f"{rule.code} is used twice")
         found[rule.code] = Page(

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 from envlock.facts import extension_floors, torch_build, versions
 from envlock.findings import Severity
-from envlock.lock.observation import Absent, Unknown
+from envlock.lock.observation import Absent, Soname, Unknown
 from envlock.rules import reading
 from envlock.rules.base import (
     HERE,
@@ -40,23 +40,23 @@ def _tag_glibc(tag: str) -> int | None:
     return min(found, default=None)
 
 
-def _glibc_needs(env: Env) -> dict[int, list[tuple[str, str]]]:
-    """Minor of glibc -> (distribution, path of the fact) that need at least it."""
-    needs: dict[int, list[tuple[str, str]]] = {}
+def _glibc_needs(env: Env) -> dict[int, dict[str, str]]:
+    """Minor of glibc -> distributions that need at least it, each with the path of a fact that says so."""
+    needs: dict[int, dict[str, str]] = {}
     for name, package in env.peek_table("packages").items():
         tags = package.tags if isinstance(package.tags, list) else []
         minors = [m for tag in tags if (m := _tag_glibc(tag)) is not None]
         if minors:
-            needs.setdefault(min(minors), []).append((name, f"packages.{name}.tags"))
+            needs.setdefault(min(minors), {})[name] = f"packages.{name}.tags"
         for floor in extension_floors(name, env.package(name)):
             minor = versions.minor_of(floor.minimum) if floor.needs == "glibc" else None
             if minor is not None:
-                needs.setdefault(minor[1], []).append((name, f"packages.{name}"))
+                needs.setdefault(minor[1], {}).setdefault(name, f"packages.{name}")
     version = reading.torch_version(env)
     build = torch_build(version.value) if version else None
     minor = versions.minor_of(build.min_glibc) if build else None
     if version and minor and "pytorch" not in env.peek_table("conda"):
-        needs.setdefault(minor[1], []).append(("torch", version.path))
+        needs.setdefault(minor[1], {}).setdefault("torch", version.path)
     return needs
 
 
@@ -64,7 +64,7 @@ def newest_glibc_needed(env: Env) -> tuple[int, list[str]] | None:
     """Minor of the newest glibc that an installed wheel needs, and which ones need it."""
     needs = _glibc_needs(env)
     newest = max(needs, default=None)
-    return None if newest is None else (newest, sorted(name for name, _ in needs[newest]))
+    return None if newest is None else (newest, sorted(needs[newest]))
 
 
 @check("EL601", Severity.ERROR)
@@ -82,7 +82,7 @@ def glibc_too_old(env: Env) -> Iterator[Fault]:
         raise UndecidedError("packages", "no distribution says which glibc it needs")
     newest = max(needs)
     if (have[0], have[1]) < (2, newest):
-        names = sorted(needs[newest])
+        names = sorted(needs[newest].items())
         yield Fault(
             subject="system.glibc",
             message=f"glibc is 2.{have[1]}, and "
@@ -109,7 +109,7 @@ def reference_needs_newer_glibc(pair: Pair) -> Iterator[Fault]:
         yield Fault(
             subject="system.glibc",
             message=f"glibc is 2.{have[1]} in {HERE}, and in {REFERENCE} "
-            f"{agree((n for n, _ in needs[newest]), 'needs', 'need')} 2.{newest}: not installable here.",
+            f"{agree(sorted(needs[newest]), 'needs', 'need')} 2.{newest}: not installable here.",
             hint="envlock build makes an image with a newer base",
             evidence=("system.distribution",),
         )
@@ -222,8 +222,8 @@ def soname_missing(env: Env) -> Iterator[Fault]:
 
     To do: install the operating system's package that owns it. The hint names it where known.
     """
-    for soname, fact in sorted(env.table("sonames").items()):
-        if isinstance(fact.path_class, Absent) and not _DRIVERS_OWN.match(soname):
+    for soname, fact in _missing_sonames(env).items():
+        if not fact.on_demand:
             package = _os_package(soname)
             yield Fault(
                 subject=f"sonames.{soname}",
@@ -231,6 +231,35 @@ def soname_missing(env: Env) -> Iterator[Fault]:
                 hint=f"apt-get install {package}" if package else f"install what owns {soname}",
                 explains=(f"sonames.{soname}.*", "torch.importable"),
             )
+
+
+@check("EL609", Severity.INFO)
+def plug_in_soname_missing(env: Env) -> Iterator[Fault]:
+    """System libraries that only plug-ins need are not there.
+
+    Plug-ins are loaded on demand: NVSHMEM's and cuFile's for InfiniBand and MPI, torchaudio's for
+    each release of FFmpeg. Without the library that one way stays unusable, and nothing fails at
+    import.
+
+    To do: nothing, unless the plug-in is wanted; then install the package that owns the library.
+    """
+    missing = {name: fact for name, fact in _missing_sonames(env).items() if fact.on_demand}
+    if missing:
+        users = sorted({user for fact in missing.values() for user in fact.needed_by})
+        yield Fault(
+            subject="sonames",
+            message=f"{agree(missing, 'is', 'are')} not there, which only plug-ins of {some(users)} need.",
+            hint="nothing, unless they are wanted; then install what owns the library",
+            evidence=tuple(f"sonames.{soname}" for soname in missing),
+        )
+
+
+def _missing_sonames(env: Env) -> dict[str, Soname]:
+    return {
+        soname: fact
+        for soname, fact in sorted(env.table("sonames").items())
+        if isinstance(fact.path_class, Absent) and not _DRIVERS_OWN.match(soname)
+    }
 
 
 @difference("EL607", Severity.ERROR, strict=Severity.ERROR)
@@ -245,8 +274,9 @@ def soname_other(pair: Pair) -> Iterator[Fault]:
     for soname, fact in sorted(theirs.items()):
         here = ours.get(soname)
         there = isinstance(fact.path_class, str)
-        missing = here is not None and isinstance(here.path_class, Absent)
-        if there and missing and not _DRIVERS_OWN.match(soname):
+        if here is None or here.on_demand or not isinstance(here.path_class, Absent):
+            continue
+        if there and not _DRIVERS_OWN.match(soname):
             owner = fact.os_package if isinstance(fact.os_package, str) else _os_package(soname)
             yield Fault(
                 subject=f"sonames.{soname}.path_class",

@@ -8,12 +8,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from envlock.lock.pip_config import Sources
 from envlock.targets.base import Target
 from envlock.targets.references import Reading, observe_in, open_target
 
 if TYPE_CHECKING:
     from envlock.lock.model import Lock
+    from envlock.lock.pip_config import Sources
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -41,4 +41,4 @@ def _measured(target: Target, reading: Reading) -> dict[str, Any]:
     from envlock.targets.smoke import measure_devices  # noqa: PLC0415
 
     record = measure_devices(target, progress=reading.say)
-    return record.model_dump(mode="json", by_alias=True, exclude_defaults=True)
+    return record.plain()

@@ -14,10 +14,11 @@ from packaging.markers import Marker, UndefinedComparison, UndefinedEnvironmentN
 from packaging.requirements import InvalidRequirement, Requirement
 from packaging.utils import canonicalize_name
 from packaging.version import InvalidVersion, Version
-from pydantic import ValidationError
 
 from envlock.errors import TargetError
 from envlock.lock.observation import Observation
+from envlock.lock.shape import ShapeError
+from envlock.lock.strict import spot
 from envlock.redact import redact
 from envlock.targets import deep_cache
 from envlock.targets.base import Target
@@ -58,14 +59,11 @@ def _table(raw: object, target: Target) -> Json:
 
 def _validated(observed: Json, target: Target) -> Observation:
     try:
-        return Observation.model_validate(observed)
-    except ValidationError as error:
-        faults = [
-            f"observed.{'.'.join(str(part) for part in fault['loc'])}: {fault['msg']}"
-            for fault in error.errors(include_url=False, include_input=False)[:5]
-        ]
+        return Observation.read(observed)
+    except ShapeError as error:
         raise TargetError(
-            f"{target.describe()}: the probe's answer is not an observation: {'; '.join(faults)}",
+            f"{target.describe()}: the probe's answer is not an observation: "
+            f"{spot(['observed', *error.path])}: {error.what}",
             hint="the answer was changed on its way, or something else gave it",
         ) from error
 

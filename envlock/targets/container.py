@@ -8,6 +8,7 @@ limits and nothing of it is left on the engine.
 from __future__ import annotations
 
 import secrets
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from types import TracebackType
@@ -38,6 +39,9 @@ _SLEEP = f"import time; time.sleep({LIFETIME_S})"
 _IDLE = ("-I", "-S", "-c", _SLEEP)
 _WORTH_A_LOOK = (126, 127, 137)
 """Exit codes of a program that was killed, or that an ending container could not start."""
+_STOPPED = b"in a stopped container"
+"""What runc says then; its exit code is 126."""
+_LOG_DELAY_S = 5.0
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -70,6 +74,7 @@ class ImageTarget:
             "limits.cgroup_memory_bytes",
             "limits.shm_bytes",
             "limits.devices",
+            "preflight",
             *(f"env.{name}" for name in thread_pin(self.image)),
             *(("torch.num_threads",) if thread_pin(self.image) else ()),
         )
@@ -129,9 +134,16 @@ class ImageTarget:
             raise
         except ContainerEndedError as error:
             raise self._cause_of_end() or error from error
-        if done.code in _WORTH_A_LOOK and (cause := self._cause_of_end()) is not None:
+        if done.code in _WORTH_A_LOOK and (cause := self._looked_up(done)) is not None:
             raise cause
         return done
+
+    def _looked_up(self, done: Completed) -> TargetError | None:
+        """The runtime may know that a container stopped a moment before the engine's log does."""
+        until = time.monotonic() + (_LOG_DELAY_S if _STOPPED in done.stdout else 0)
+        while (cause := self._cause_of_end()) is None and time.monotonic() < until:
+            time.sleep(0.1)
+        return cause
 
     def _start(self) -> None:
         failures: list[NoProgramError] = []

@@ -14,11 +14,10 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from pydantic import ValidationError
-
 from envlock.errors import EnvlockError
 from envlock.lock import files
 from envlock.lock.observation import Component, Model, Torch
+from envlock.lock.shape import ShapeError
 
 Json = dict[str, Any]
 
@@ -83,10 +82,10 @@ def _load(path: Path) -> Json:
         kept = json.loads(files.read_bounded(path, limit=1 << 20))
         for section, facts in kept.items():
             model, names = _OF_THE_BUILD[section]
-            model.model_validate(facts)
+            model.read(facts)
             if not facts.keys() <= set(names):
                 return {}
-    except (EnvlockError, ValueError, KeyError, AttributeError, ValidationError, RecursionError):
+    except (EnvlockError, ValueError, KeyError, AttributeError, ShapeError, RecursionError):
         return {}
     return dict(kept)
 

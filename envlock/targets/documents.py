@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from pydantic import ValidationError
-
 from envlock.errors import InputError
 from envlock.lock.io import is_json, lock_from_tree
 from envlock.lock.model import Lock
 from envlock.lock.observation import OBSERVATION_SCHEMA, Observation
-from envlock.lock.strict import decode, first_fault, parse_json, parse_toml, shown
+from envlock.lock.shape import ShapeError
+from envlock.lock.strict import decode, fault, parse_json, parse_toml, shown
 
 _TABLE = b"[tool.envlock"
 _START = 4096
@@ -67,6 +66,6 @@ def _observation(text: str, name: str) -> Observation:
             hint="give an envlock lock, an observation, or the text of a report",
         )
     try:
-        return Observation.model_validate(tree)
-    except ValidationError as error:
-        raise first_fault(error, name) from error
+        return Observation.read(tree)
+    except ShapeError as error:
+        raise fault(error, name) from error

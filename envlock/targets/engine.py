@@ -12,23 +12,26 @@ import os
 import re
 import socket
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from http import HTTPStatus
 from pathlib import Path
 from typing import Any
 
-from envlock.errors import InputError, TargetError, UsageError
+from envlock.errors import InputError, TargetError
 from envlock.targets.engine_errors import (
     EngineGoneError,
     NoImageError,
     explain_connection,
     explain_pull,
+    explain_push,
     explain_start,
 )
 from envlock.targets.hijack import Output, converse, unwrap
+from envlock.targets.image_info import ImageInfo, check_reference, image_info, split_tag
 from envlock.targets.process import Completed
 from envlock.targets.sandbox import FOLDER, ContainerSpec, container_config
+
+__all__ = ["DEFAULT_ADDRESS", "OLDEST_API", "Engine", "ImageInfo", "check_reference"]
 
 log = logging.getLogger(__name__)
 
@@ -43,40 +46,6 @@ _PULL_S = 3600.0
 _DISCARD_S = 20.0
 _ABORTED_S = 2.0
 """How long a container may still appear after the call that creates it was interrupted."""
-
-# Reference grammar of the distribution project (reference.go), without its length subtleties.
-_REFERENCE = re.compile(
-    r"(?=.{1,512}$)"
-    r"(?:[A-Za-z0-9][A-Za-z0-9.-]*(?::[0-9]{1,5})?/)?"  # host
-    r"[a-z0-9]+(?:(?:[._]|__|-+)[a-z0-9]+)*(?:/[a-z0-9]+(?:(?:[._]|__|-+)[a-z0-9]+)*)*"  # path
-    r"(?::[A-Za-z0-9_][A-Za-z0-9_.-]{0,127})?"  # tag
-    r"(?:@sha256:[0-9a-f]{64})?"  # digest
-    r"|sha256:[0-9a-f]{64}|[0-9a-f]{12,64}"  # image id
-)
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class ImageInfo:
-    """An image, resolved once: whatever its tag does later, ``image_id`` is this image."""
-
-    reference: str
-    """As it was asked for."""
-    image_id: str
-    """``sha256:…`` of the image's config."""
-    repo_digests: tuple[str, ...]
-    """``name@sha256:…`` of manifests that this image was pulled from or pushed as."""
-    layers: tuple[str, ...]
-    """Diff ids, the base's first."""
-    os: str
-    architecture: str
-    size_bytes: int
-    user: str
-    entrypoint: tuple[str, ...]
-    cmd: tuple[str, ...]
-    env: Mapping[str, str]
-    labels: Mapping[str, str]
-    onbuild: tuple[str, ...]
-    volumes: tuple[str, ...]
 
 
 class Engine:
@@ -132,22 +101,13 @@ class Engine:
                 f"the container engine has no image {reference}",
                 hint=f"check the name, or fetch it: docker pull {reference}",
             )
-        return _image_info(reference, raw)
+        return image_info(reference, raw)
 
     def load(self, archive: Path) -> str:
         """Load an image archive (``docker save``) and return the id of its only image."""
-        loaded: set[str] = set()
         try:
-            with archive.open("rb") as file, self._calling():
-                for line in self._client.load_image(file, quiet=True):
-                    if "error" in line:
-                        raise InputError(
-                            f"the engine cannot load {archive}: {line['error']}",
-                            hint="the archive has to be one that 'docker save' could have written",
-                        )
-                    words = str(line.get("stream", "")).strip()
-                    if words.startswith(("Loaded image ID: ", "Loaded image: ")):
-                        loaded.add(words.split(": ", 1)[1])
+            with archive.open("rb") as file:
+                loaded = self.load_stream(file, str(archive))
         except FileNotFoundError as error:
             raise InputError(f"{archive} does not exist", hint="check the path") from error
         ids = {self.resolve(name).image_id for name in loaded}
@@ -158,10 +118,51 @@ class Engine:
             )
         return ids.pop()
 
+    def load_stream(self, data: Iterable[bytes], name: str) -> set[str]:
+        """Load the images of an archive as it comes; returns their names and ids."""
+        loaded: set[str] = set()
+        with self._patient(), self._calling():
+            for line in self._client.load_image(data, quiet=True):
+                if "error" in line:
+                    raise InputError(
+                        f"the engine cannot load {name}: {line['error']}",
+                        hint="the archive has to be one that 'docker save' could have written",
+                    )
+                words = str(line.get("stream", "")).strip()
+                if words.startswith(("Loaded image ID: ", "Loaded image: ")):
+                    loaded.add(words.split(": ", 1)[1])
+        return loaded
+
+    def save(self, image_id: str) -> Iterator[bytes]:
+        """The image as an archive (``docker save``), as it comes."""
+        with self._patient(), self._calling():
+            yield from self._client.get_image(image_id)
+
+    def push(self, reference: str) -> None:
+        """Raises TargetError with what the registry said."""
+        name, tag = split_tag(reference)
+        with self._patient(), self._calling(explain=lambda text: explain_push(text, reference)):
+            for line in self._client.push(name, tag=tag, stream=True, decode=True):
+                if "error" in line:
+                    raise explain_push(str(line["error"]), reference)
+
+    def stacks(self, label: str) -> list[tuple[str, ...]]:
+        """Diff ids, from below, of every image with that label."""
+        found = self._call(lambda: self._client.images(all=True, filters={"label": label}))
+        return [self.resolve(str(one["Id"])).layers for one in found]
+
+    @contextlib.contextmanager
+    def _patient(self) -> Iterator[None]:
+        """For calls in which the engine is silent while it works."""
+        usual, self._client.timeout = self._client.timeout, int(_PULL_S)
+        try:
+            yield
+        finally:
+            self._client.timeout = usual
+
     def tag(self, image_id: str, reference: str) -> None:
         check_reference(reference)
-        name, _, tag = reference.rpartition(":") if _has_tag(reference) else (reference, "", "")
-        self._call(self._client.tag, image_id, name, tag or "latest")
+        self._call(self._client.tag, image_id, *split_tag(reference))
 
     def remove(self, reference: str) -> None:
         """Remove a tag, and the image with its last one. What is not there is no fault."""
@@ -332,40 +333,6 @@ class Engine:
             ValueError,
         ) as error:
             raise explain_connection(error, self.address) from error
-
-
-def check_reference(reference: str) -> None:
-    """Raises UsageError for what cannot be an image's name: it goes into URLs and argument lists."""
-    if not _REFERENCE.fullmatch(reference):
-        raise UsageError(
-            f"not an image reference: {reference!r}",
-            hint="write it as name:tag, registry.example/name@sha256:…, or an image id",
-        )
-
-
-def _has_tag(reference: str) -> bool:
-    return ":" in reference.rpartition("/")[2]
-
-
-def _image_info(reference: str, raw: Mapping[str, Any]) -> ImageInfo:
-    config = raw.get("Config") or {}
-    env = [str(item).partition("=") for item in config.get("Env") or ()]
-    return ImageInfo(
-        reference=reference,
-        image_id=str(raw["Id"]),
-        repo_digests=tuple(raw.get("RepoDigests") or ()),
-        layers=tuple((raw.get("RootFS") or {}).get("Layers") or ()),
-        os=str(raw.get("Os", "")),
-        architecture=str(raw.get("Architecture", "")),
-        size_bytes=int(raw.get("Size", 0)),
-        user=str(config.get("User") or ""),
-        entrypoint=tuple(config.get("Entrypoint") or ()),
-        cmd=tuple(config.get("Cmd") or ()),
-        env={name: value for name, _, value in env},
-        labels=dict(config.get("Labels") or {}),
-        onbuild=tuple(config.get("OnBuild") or ()),
-        volumes=tuple(config.get("Volumes") or ()),
-    )
 
 
 def _knock(address: str) -> None:

@@ -8,6 +8,7 @@ to look for pieces of messages. They were read from Docker Engine 20.10 and 28 a
 from __future__ import annotations
 
 import errno
+import re
 import socket
 from dataclasses import dataclass
 
@@ -89,14 +90,14 @@ _PULLING = (
             "authentication required",
             "access denied",
             "requested access",
-            "403",
+            "403 forbidden",
         ),
         kind=TargetError,
         message="the registry refuses access to {subject}",
         hint="check the name, and sign in with 'docker login' if the image is private",
     ),
     _Row(
-        pieces=("toomanyrequests", "too many requests", "429"),
+        pieces=("toomanyrequests", "too many requests"),
         kind=TargetError,
         message="the registry refuses {subject} for now: too many requests",
         hint="wait, or sign in with 'docker login' for a higher limit",
@@ -158,8 +159,15 @@ def explain_pull(text: str, subject: str) -> TargetError:
     return _explain(_PULLING, text, f"{subject} could not be pulled", subject)
 
 
+def explain_push(text: str, subject: str) -> TargetError:
+    """Why an image could not be pushed: registries use the same words both ways."""
+    return _explain(_PULLING, text, f"{subject} could not be pushed", subject)
+
+
 def _explain(rows: tuple[_Row, ...], text: str, headline: str, subject: str) -> TargetError:
-    low, said = text.lower(), _one_line(text)
+    # An image may be called tls/digest and a registry listen on port 40349: names explain nothing.
+    name = re.sub(r"(@.*|:[^:/]*)$", "", subject.lower())
+    low, said = text.lower().replace(name, ""), _one_line(text)
     for row in rows:
         if any(piece in low for piece in row.pieces):
             message = row.message.format(subject=subject)

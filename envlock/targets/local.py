@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 import sys
@@ -15,9 +16,6 @@ from envlock.redact import redact
 from envlock.targets.answer import limits_named, new_token, probe_arguments, read_answer
 from envlock.targets.base import ProbeCall
 from envlock.targets.process import Limits, run
-
-OWN_VARIABLE = "PYDANTIC_DISABLE_PLUGINS"
-"""Looking for plugins of pydantic takes a quarter of the time that loading the models takes."""
 
 _ON_WINDOWS = os.name == "nt"
 
@@ -66,8 +64,14 @@ class LocalInterpreter:
 
 
 def _passed_on() -> dict[str, str]:
-    """This process's variables, less the one that envlock's own start-up sets for itself."""
-    return {name: value for name, value in os.environ.items() if name != OWN_VARIABLE}
+    """This process's variables.
+
+    PWD keeps saying where the person stands, since the probe is started in an empty folder.
+    """
+    variables = dict(os.environ)
+    with contextlib.suppress(FileNotFoundError):  # a folder that was removed meanwhile
+        variables["PWD"] = str(Path.cwd())
+    return variables
 
 
 def find_interpreter(explicit: str | None = None) -> tuple[Path, str]:

@@ -21,15 +21,16 @@ def observe(
     *,
     deep: bool = False,
     check_files: bool = False,
-    memory_in_use: bool = False,
+    preflight: bool = False,
     progress: Callable[[int, int], None] | None = None,
 ) -> Observation:
     """What is seen in ``target``.
 
-    ``deep`` imports torch there. ``memory_in_use`` reads how much of each GPU's memory others hold.
-    ``progress`` is told how many bytes of how many were checked. Raises TargetError.
+    ``deep`` imports torch there. ``preflight`` reads what a long run needs: disks, compile caches,
+    what each GPU does now. ``progress`` is told how many bytes of how many were checked. Raises
+    TargetError.
     """
-    flags = (("--check-files", check_files), ("--memory-in-use", memory_in_use))
+    flags = (("--check-files", check_files), ("--gpu-state", preflight))
     call = ProbeCall(
         probe="observe",
         arguments=[flag for flag, wanted in flags if wanted],
@@ -40,6 +41,9 @@ def observe(
     answer = target.run_probe(call)
     deep_call = ProbeCall(probe="observe_torch", timeout_s=DEEP_TIMEOUT_S)
     deep_answer = target.run_probe(deep_call) if deep else None
+    if preflight and isinstance(answer.get("observed"), dict):
+        more = target.run_probe(ProbeCall(probe="observe_preflight"))
+        answer["observed"]["preflight"] = more.get("preflight")
     from envlock.targets.conclude import conclude  # noqa: PLC0415
 
     return conclude(answer, deep_answer, target)
@@ -47,5 +51,6 @@ def observe(
 
 def _load_models() -> None:
     """What the answer will need, loaded on this core while the probe has another."""
-    import envlock.lock.io  # noqa: PLC0415
+    import envlock.lock.layout  # noqa: PLC0415
+    import envlock.lock.make  # noqa: PLC0415
     import envlock.targets.conclude  # noqa: F401, PLC0415

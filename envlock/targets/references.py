@@ -13,8 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from envlock.errors import InputError
-from envlock.lock.files import MAX_BYTES, read_bounded
+from envlock.lock.files import read_bounded, read_stream
 from envlock.targets.base import Target
 
 if TYPE_CHECKING:  # a live target is started first, and the models are loaded while it answers
@@ -40,6 +39,7 @@ class Reading:
     python: str | None = None
     deep: bool = False
     check_files: bool = False
+    preflight: bool = False
     container: ContainerOptions | None = None
     """How an image is run; None: as ``ContainerOptions`` has it."""
     progress: Callable[[int, int], None] | None = None
@@ -48,7 +48,10 @@ class Reading:
 def read_reference(reference: str, reading: Reading) -> Subject:
     """Raises InputError for a bad file, TargetError for a target that cannot be read."""
     if reference == "-":
-        return _told(read_document(_standard_input(), "standard input"), reading)
+        return _told(
+            read_document(read_stream(sys.stdin.buffer, "standard input"), "standard input"),
+            reading,
+        )
     if is_live(reference):
         with open_target(reference, reading) as target:
             return Subject(label=target.describe(), observation=observe_in(target, reading))
@@ -103,7 +106,11 @@ def observe_in(target: Target, reading: Reading) -> Observation:
     from envlock.targets.observe import observe  # noqa: PLC0415
 
     return observe(
-        target, deep=reading.deep, check_files=reading.check_files, progress=reading.progress
+        target,
+        deep=reading.deep,
+        check_files=reading.check_files,
+        preflight=reading.preflight,
+        progress=reading.progress,
     )
 
 
@@ -113,10 +120,3 @@ def read_document(data: bytes, name: str) -> Subject:
 
     found = read(data, name)
     return Subject(label=name, observation=found.observation, lock=found.lock)
-
-
-def _standard_input() -> bytes:
-    data = sys.stdin.buffer.read(MAX_BYTES + 1)
-    if len(data) > MAX_BYTES:
-        raise InputError(f"standard input: too large (at most {MAX_BYTES} bytes)")
-    return data

@@ -8,11 +8,11 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from pydantic import ValidationError
-
 from envlock.errors import InputError, TargetError
 from envlock.lock.behaviour import BEHAVIOUR_SCHEMA, Behaviour, BehaviourRecord
 from envlock.lock.observation import value_of
+from envlock.lock.shape import ShapeError
+from envlock.lock.strict import spot
 from envlock.targets.base import PROBES, ProbeCall, ProgressLines, Target
 from envlock.targets.bundle import bundle
 from envlock.targets.simulate import check_model, simulate
@@ -67,9 +67,9 @@ def measure(
     )
     answer = target.run_probe(call)
     try:
-        return BehaviourRecord.model_validate(_record(answer, device))
-    except (ValidationError, KeyError, TypeError, ValueError, AttributeError) as error:
-        detail = error.errors()[0]["loc"] if isinstance(error, ValidationError) else error
+        return BehaviourRecord.read(_record(answer, device))
+    except (ShapeError, KeyError, TypeError, ValueError, AttributeError) as error:
+        detail = spot(error.path) if isinstance(error, ShapeError) else error
         raise TargetError(
             f"the smoke probe's answer does not fit its schema at {detail}",
             hint="something in the target changed the answer on its way",
@@ -118,6 +118,17 @@ def _trace(events: Sequence[Any]) -> list[tuple[int, int]]:
     return trace
 
 
+def _whole(probe: dict[str, Any]) -> dict[str, Any]:
+    """A probe of which a step ended early that gives its own figures, not those of one workload.
+
+    What was measured before is no complete answer: a kill by the memory limit ends here.
+    """
+    skipped = probe.get("skipped")
+    if isinstance(skipped, dict) and "all" in skipped:
+        return {"status": "unavailable", "reason": skipped["all"]}
+    return probe
+
+
 def _record(answer: Mapping[str, Any], device: str) -> dict[str, Any]:
     env = {}
     noise = dict(answer["noise"])
@@ -126,7 +137,7 @@ def _record(answer: Mapping[str, Any], device: str) -> dict[str, Any]:
         if name == "env":
             env = probe.get("values", {})
         else:
-            probes[name] = probe
+            probes[name] = _whole(probe)
     for name, judge in (("sim", _simulated), ("snapshot", _replayed)):
         if probes.get(name, {}).get("status") == "ok":
             probes[name] = judge(probes[name], env)

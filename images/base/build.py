@@ -23,7 +23,8 @@ from pathlib import Path
 from typing import IO
 
 from envlock.errors import EnvlockError, TargetError
-from envlock.image.base import PYTHON_LABEL, PYTHON_VERSION_LABEL
+from envlock.image.base import PYTHON_LABEL
+from envlock.image.foundation import PYTHON_VERSION_LABEL
 from envlock.image.oci import ImageConfig, write_layer, write_layout
 from envlock.targets.process import Limits, find_program, run
 

@@ -6,7 +6,9 @@ Runs inside the first stage of the build, with the base's own Python and nothing
 
 from __future__ import annotations
 
+import base64
 import csv
+import hashlib
 import json
 import os
 import re
@@ -20,7 +22,8 @@ HERE = Path("/run/envlock")
 STAGE = Path("/stage")
 CA_BUNDLE = Path("/run/secrets/ca_bundle")
 EPOCH = 315532800  # 1980-01-01, the oldest time a wheel can hold
-UNWANTED = ("direct_url.json", "REQUESTED", "uv_cache.json", "uv_build.json")
+UNWANTED = ("direct_url.json", "INSTALLER", "REQUESTED", "uv_cache.json", "uv_build.json")
+INSTALLER = b"envlock\n"
 PYTHON = f"python{sys.version_info[0]}.{sys.version_info[1]}"
 VERSION = ".".join(map(str, sys.version_info[:3]))
 
@@ -31,11 +34,16 @@ def main() -> None:
         sys.exit(f"envlock: the base has Python {VERSION}, the lock needs {plan['python']}")
     prefix = Path(plan["prefix"])
     make_environment(prefix)
-    install(prefix)
     site = prefix / "lib" / PYTHON / "site-packages"
+    install(prefix, HERE / "requirements.txt")
+    settle_contested(plan, prefix, site)
+    (prefix / ".lock").unlink(missing_ok=True)  # uv's
+    for bytecode in sorted(prefix.rglob("__pycache__")):
+        shutil.rmtree(bytecode)
     for dist_info in sorted(site.glob("*.dist-info")):
         drop_traces(dist_info)
     split_layers(plan, site)
+    add_project(plan)
     fix_times()
 
 
@@ -51,8 +59,8 @@ def make_environment(prefix: Path) -> None:
     (prefix / "pyvenv.cfg").write_text("".join(f"{line}\n" for line in settings), "utf-8")
 
 
-def install(prefix: Path) -> None:
-    """By name, version and hash from the requirements file; no configuration of the base's."""
+def install(prefix: Path, requirements: Path, *more: str) -> None:
+    """By name, version and hash from a requirements file; no configuration of the base's."""
     environment = {"PATH": "/usr/bin:/bin", "HOME": "/nonexistent", "LC_ALL": "C.UTF-8"}
     if CA_BUNDLE.exists():
         environment["SSL_CERT_FILE"] = str(CA_BUNDLE)
@@ -62,10 +70,29 @@ def install(prefix: Path) -> None:
     wheels = HERE / "wheels"
     if wheels.is_dir():
         command += ["--offline", "--no-index", "--find-links", str(wheels)]
-    command += ["--requirements", str(HERE / "requirements.txt")]
+    command += [*more, "--requirements", str(requirements)]
     code = subprocess.call(command, env=environment, stdin=subprocess.DEVNULL)
     if code:
         sys.exit(f"envlock: uv could not install the locked packages (exit code {code})")
+
+
+def settle_contested(plan: dict[str, Any], prefix: Path, site: Path) -> None:
+    """Where packages bring one path with different contents, the last in the plan wins.
+
+    uv installs side by side, so that which one it is would be chance.
+    """
+    hashes: dict[str, dict[str, str]] = {}
+    for dist_info in sorted(site.glob("*.dist-info")):
+        for path, value, _ in record(dist_info):
+            hashes.setdefault(path, {})[name_of(dist_info)] = value
+    owners = [by for by in hashes.values() if len(set(by.values())) > 1]
+    rivals = {name for by in owners for name in by}
+    lines = (HERE / "requirements.txt").read_text("ascii").splitlines(keepends=True)
+    for name in (name for layer in plan["layers"] for name in layer["packages"]):
+        if name in rivals:
+            one = STAGE.with_name("one-requirement.txt")
+            one.write_text("".join(x for x in lines if re.split("==| ", x)[0] == name), "ascii")
+            install(prefix, one, "--reinstall")
 
 
 def drop_traces(dist_info: Path) -> None:
@@ -74,9 +101,16 @@ def drop_traces(dist_info: Path) -> None:
     for name in UNWANTED:
         if (dist_info / name).exists():
             (dist_info / name).unlink()
-    rows = sorted(row for row in record(dist_info) if row[0] not in gone)
+    (dist_info / "INSTALLER").write_bytes(INSTALLER)
+    value = base64.urlsafe_b64encode(hashlib.sha256(INSTALLER).digest()).rstrip(b"=").decode()
+    rows = [row for row in record(dist_info) if row[0] not in gone and not is_bytecode(row[0])]
+    rows.append([f"{dist_info.name}/INSTALLER", f"sha256={value}", str(len(INSTALLER))])
     with (dist_info / "RECORD").open("w", newline="", encoding="utf-8") as file:
-        csv.writer(file, lineterminator="\n").writerows(rows)
+        csv.writer(file, lineterminator="\n").writerows(sorted(rows))
+
+
+def is_bytecode(name: str) -> bool:
+    return "__pycache__" in name.split("/")[:-1]
 
 
 def record(dist_info: Path) -> list[list[str]]:
@@ -100,6 +134,12 @@ def split_layers(plan: dict[str, Any], site: Path) -> None:
     lock = below(last, Path(plan["lock_path"]))
     lock.parent.mkdir(parents=True)
     shutil.copyfile(HERE / "embedded.toml", lock)
+
+
+def add_project(plan: dict[str, Any]) -> None:
+    if plan["workdir"] is not None:
+        target = below(STAGE / "project", Path(plan["workdir"]))
+        shutil.copytree(HERE / "project", target, symlinks=True)
 
 
 def name_of(dist_info: Path) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -11,6 +12,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
+from envlock.image.base_export import from_engine
+from envlock.image.foundation import read_layers
+from envlock.image.tree import differing, read_tree
+from envlock.targets.engine import Engine
 
 ENVLOCK = str(Path(sys.executable).parent / "envlock")
 
@@ -97,3 +103,19 @@ def test_two_builds_have_the_same_layers(older: Path, images: tuple[str, str]) -
     ]
     subprocess.run(["docker", "rmi", "--force", second], check=False, capture_output=True)
     assert layers[0] == layers[1]
+
+
+def test_a_dockerfile_gives_the_same_files(
+    older: Path, images: tuple[str, str], tmp_path: Path
+) -> None:
+    tag = "envlock-test-cuda:dockerfile"
+    envlock("build", older, "-t", tag, "--engine", "docker", "--no-verify")
+    engine = Engine.connect()
+    trees = []
+    for name in (images[0], tag):
+        layout = from_engine(engine, engine.resolve(name), tmp_path / "exports")
+        trees.append(read_tree([layer.path for layer in read_layers(layout)[1:]]))
+        shutil.rmtree(tmp_path / "exports")  # gigabytes
+    engine.remove(tag)
+    assert len(trees[0]) > 10_000
+    assert differing(*trees) == []

@@ -12,8 +12,13 @@ from typing import Any
 
 import pytest
 
+from envlock.findings import Severity
 from envlock.image.buildkit import client_environment, find_client
 from envlock.image.oci import Layout
+from envlock.rules.behaviour import judge_behaviour
+from envlock.targets.container import ContainerOptions, ImageTarget
+from envlock.targets.engine import Engine
+from envlock.targets.smoke import measure
 from scripts.faults import FAULTS, Fault, build_fault
 
 ENVLOCK = str(Path(sys.executable).parent / "envlock")
@@ -116,6 +121,32 @@ def test_verify_sees_a_planted_fault(fault: Fault, lock: Path, image: str, tmp_p
     finally:
         subprocess.run(["docker", "rmi", "--force", fault.tag], check=False, capture_output=True)
     assert fault.matches(verdict["findings"][0]), verdict["findings"][0]
+
+
+def test_the_behaviour_is_the_recorded_one_and_a_small_shm_is_named(image: str) -> None:
+    """Docker's own 64 MB: the battery's batches pass, larger ones would not."""
+    options = ("--shm-size", "64", "--fail-on", "error", "--format", "json")
+    verdict = json.loads(envlock("verify", image, *options).stdout)
+    assert verdict["result"] == "pass"
+    assert verdict["checked"] > 150
+    found = {f["code"]: f["severity"] for f in verdict["findings"] if f["severity"] != "info"}
+    assert found == {"EL814": "warning"}
+
+
+@pytest.mark.parametrize(
+    ("memory", "shm", "code"),
+    [(4 << 30, 16 << 20, "EL814"), (240 << 20, 1 << 30, "EL815")],
+    ids=["shared memory", "the memory limit"],
+)
+def test_which_of_two_limits_ended_a_worker_is_said(
+    engine: Engine, image: str, memory: int, shm: int, code: str
+) -> None:
+    options = ContainerOptions(memory_bytes=memory, shm_bytes=shm)
+    with ImageTarget(engine=engine, image=engine.resolve(image), options=options) as target:
+        measured = measure(target, battery=("env", "shm"))
+    findings, _, _ = judge_behaviour(None, measured)
+    errors = [finding.code for finding in findings if finding.severity is Severity.ERROR]
+    assert errors == [code]
 
 
 def test_a_rendered_folder_builds_by_itself(base_layout: Layout, tmp_path: Path) -> None:

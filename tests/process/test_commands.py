@@ -8,7 +8,7 @@ import re
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import pytest
 
@@ -23,7 +23,9 @@ OOM = "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB."
 NO_KERNEL = "RuntimeError: CUDA error: no kernel image is available for execution on the device"
 
 
-def run(folder: Path, *arguments: str, columns: int = 80) -> subprocess.CompletedProcess[str]:
+def run(
+    folder: Path, *arguments: str, columns: int = 80, stdin: IO[bytes] | None = None
+) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         [ENVLOCK, *arguments],
         cwd=folder,
@@ -31,7 +33,7 @@ def run(folder: Path, *arguments: str, columns: int = 80) -> subprocess.Complete
         capture_output=True,
         text=True,
         timeout=120,
-        stdin=subprocess.DEVNULL,
+        stdin=subprocess.DEVNULL if stdin is None else stdin,
         env={**os.environ, "COLUMNS": str(columns)},
     )
 
@@ -101,7 +103,8 @@ def test_doctor_lists_its_checks(folder: Path) -> None:
     short = run(folder, "doctor", "old-gpu.lock")
     assert short.returncode == 1
     counts = re.search(
-        r"^(\d+) checks: (\d+) failed, (\d+) not checkable, (\d+) passed, (\d+) without an object",
+        r"^(\d+) checks: (\d+) failed, (\d+) noted, (\d+) not checkable, (\d+) passed, "
+        r"(\d+) without an object",
         short.stdout,
         re.MULTILINE,
     )
@@ -163,4 +166,16 @@ def test_explain_knows_every_code_that_a_report_names(folder: Path) -> None:
 def test_help_cuts_no_description(folder: Path) -> None:
     done = run(folder, "--help")
     assert done.returncode == 0
-    assert "..." not in done.stdout.partition("Commands:")[2]
+    commands = done.stdout.partition("commands:")[2]
+    assert "capture" in commands
+    assert "..." not in commands
+
+
+@pytest.mark.parametrize("command", [["smoke"], ["verify", "some-image"]])
+def test_limits_of_one_s_own_are_read_before_anything_runs(
+    folder: Path, command: list[str]
+) -> None:
+    (folder / "limits.toml").write_text("[tensor_pek]\nsame = { fail = 1 }\n")
+    done = run(folder, *command, "--tolerances", "limits.toml")
+    assert done.returncode == 4
+    assert "did you mean tensor_peak?" in done.stderr

@@ -49,6 +49,12 @@ int nvmlDeviceGetTotalEccErrors(void *d, int type, int counter, unsigned long lo
     if (d != &device[0]) return 3;
     *out = type == 1 && counter == 0 ? 7 : 0; return 0;
 }
+int nvmlDeviceGetCurrentClocksThrottleReasons(void *d, unsigned long long *out) {
+    *out = d == &device[0] ? 0x44 : 1; return 0;
+}
+int nvmlDeviceGetClockInfo(void *d, int type, unsigned *out) { *out = type == 1 ? 300 : 9; return 0; }
+int nvmlDeviceGetEnforcedPowerLimit(void *d, unsigned *out) { *out = 200000; return 0; }
+int nvmlDeviceGetPowerManagementDefaultLimit(void *d, unsigned *out) { return 3; }
 int nvmlDeviceGetUUID(void *d, char *out, unsigned n) {
     strcpy(out, "GPU-00000000-1111-2222-3333-444444444444"); return 0;
 }
@@ -87,8 +93,8 @@ def add_libcuda(folder: Path, version: str = "550.54.15") -> None:
     (folder / "libcuda.so.1").symlink_to(name)
 
 
-def here(*, memory_in_use: bool = False) -> Observation:
-    return observe(LocalInterpreter(Path(sys.executable)), memory_in_use=memory_in_use)
+def here(*, preflight: bool = False) -> Observation:
+    return observe(LocalInterpreter(Path(sys.executable)), preflight=preflight)
 
 
 def test_no_driver(drivers: Path) -> None:
@@ -119,13 +125,22 @@ def test_two_gpus(drivers: Path) -> None:
     assert found.find("gpus.1.compute_capability") == "8.6"
     assert found.find("gpus.1.mig") == ABSENT, "not supported by this GPU"
     assert found.find("gpus.2") == ABSENT
-    assert "GPU-0000" not in found.model_dump_json()
+    assert "GPU-0000" not in str(found.plain())
 
 
-def test_memory_in_use_only_when_asked(drivers: Path) -> None:
+def test_the_state_of_the_moment_only_when_asked(drivers: Path) -> None:
     add_nvml(drivers)
-    assert here().find("gpus.0.used_bytes").unknown == "not recorded"
-    assert here(memory_in_use=True).find("gpus.0.used_bytes") == 1048576
+    quick = here()
+    assert quick.find("gpus.0.used_bytes").unknown == "not recorded"
+    assert quick.find("gpus.0.slowed_by").unknown == "not recorded"
+    found = here(preflight=True)
+    assert found.find("gpus.0.used_bytes") == 1048576
+    assert found.find("gpus.0.slowed_by") == ["sw-power-cap", "hw-thermal"]
+    assert found.find("gpus.1.slowed_by") == []
+    assert found.find("gpus.0.sm_clock_mhz") == 300
+    assert found.find("gpus.0.power_limit_w") == 200
+    assert found.find("gpus.0.default_power_limit_w") == ABSENT, "not supported"
+    assert "no nvmlDeviceGetMaxClockInfo" in found.find("gpus.0.max_sm_clock_mhz").unknown
 
 
 def test_libcuda_of_a_compat_package(drivers: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -145,7 +160,7 @@ def test_driver_without_nvml(drivers: Path) -> None:
     found = here()
     assert found.find("driver.version") == "550.54.15"
     assert "not there" in found.find("driver.nvml_error")
-    assert "unknown" in found.model_dump()["gpus"]
+    assert "unknown" in found.plain()["gpus"]
 
 
 def test_nvml_that_reports_a_mismatch(drivers: Path) -> None:
@@ -153,7 +168,7 @@ def test_nvml_that_reports_a_mismatch(drivers: Path) -> None:
     add_libcuda(drivers)
     found = here()
     assert found.find("driver.nvml_error") == "Driver/library version mismatch"
-    assert "unknown" in found.model_dump()["gpus"]
+    assert "unknown" in found.plain()["gpus"]
 
 
 @pytest.mark.parametrize(

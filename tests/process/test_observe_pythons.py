@@ -39,7 +39,7 @@ def probe(python: Path, *flags: str, cwd: Path, **environ: str) -> Completed:
 
 def seen(done: Completed) -> Observation:
     answer = read_answer(done, CALL, TOKEN, "python")
-    return Observation.model_validate(answer["observed"])
+    return Observation.read(answer["observed"])
 
 
 @pytest.fixture(params=PYTHONS)

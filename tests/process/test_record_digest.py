@@ -130,6 +130,40 @@ def test_check_files(wheel: Path, tmp_path: Path) -> None:
     assert found.checked == whole.checked - 1
 
 
+def test_files_that_nobody_installed(tmp_path: Path) -> None:
+    """Real wheels, one editable install and one namespace package; then files are planted."""
+    python = make_venv(tmp_path / "venv")
+    project = tmp_path / "project"
+    for name, text in {"pyproject.toml": EDITABLE, "mine/__init__.py": "", "mine/b.py": ""}.items():
+        (project / name).parent.mkdir(parents=True, exist_ok=True)
+        (project / name).write_text(text)
+    command = [UV, "pip", "install", "--quiet", "--compile-bytecode", "--python", str(python)]
+    named = ["six==1.16.0", "markupsafe==3.0.2", "jinja2==3.1.6", "zope.interface==7.2"]
+    subprocess.run([*command, *named, "-e", str(project)], check=True)
+    target = LocalInterpreter(python)
+    assert observe(target, check_files=True).find("files.unowned") == {}
+    (site,) = (tmp_path / "venv" / "lib").glob("python3*/site-packages")
+    (site / "jinja2" / "sitecustomize_extra.py").write_text("")
+    (site / "zope" / "interface" / "extra.so").write_text("")
+    (site / "jinja2" / ".nfs000001").write_text("")
+    assert observe(target, check_files=True).find("files.unowned") == {
+        "jinja2/sitecustomize_extra.py": "jinja2",
+        "zope/interface/extra.so": "zope-interface",
+    }
+
+
+EDITABLE = """\
+[build-system]
+requires = ["setuptools>=64"]
+build-backend = "setuptools.build_meta"
+[project]
+name = "mine"
+version = "1"
+[tool.setuptools]
+packages = ["mine"]
+"""
+
+
 def test_progress_is_told(wheel: Path, tmp_path: Path) -> None:
     python = make_venv(tmp_path / "venv")
     with_uv(python, wheel)

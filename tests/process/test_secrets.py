@@ -2,11 +2,23 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from pathlib import Path
+
 import pytest
 
+from envlock.image.assemble import Sources, assemble
+from envlock.image.base import BaseChoice, assembly_base
+from envlock.image.fetch import Shelves
+from envlock.image.layers import LayerStore
+from envlock.image.output import write_oci
+from envlock.image.plan import make_plan, python_version
+from envlock.image.render import embedded_lock
+from envlock.lock.io import parse_lock
 from tests.hostile_capture import FakeEnvironment, everything_said, plant
 from tests.hostile_places import GOOD
 from tests.hostile_routes import encodings
+from tests.unit.base_layouts import LABELS, base_layout
 
 CANARY = "s3cr3t-canary"
 URL = f"https://user1:{CANARY}@host.invalid/simple"
@@ -62,3 +74,27 @@ def test_the_same_search_finds_what_may_be_told(said: dict[str, str]) -> None:
     assert any(form in said["lock"] for form in forms)
     assert "planted-1" in said["lock"]
     assert shown(f"a {CANARY} b")
+
+
+def test_no_layer_config_or_history_of_its_image_shows_a_canary(
+    said: dict[str, str], tmp_path: Path
+) -> None:
+    """Assembled from the lock as it was captured: every file of the image is searched."""
+    captured = parse_lock(said["lock"].encode(), "planted.lock")
+    # What was planted has no wheels; the image of it installs nothing.
+    lock = replace(captured, table=captured.table.changed(resolved=True))
+    labels = {**LABELS, "org.envlock.base.python-version": python_version(lock)}
+    base_layout(tmp_path / "base", labels=labels)
+    reference = BaseChoice(reference=f"oci:{tmp_path / 'base'}")
+    foundation = assembly_base(reference, python_version(lock), None, lambda _: None)
+    sources = Sources(
+        foundation=foundation,
+        shelves=Shelves(wheelhouse=None, folders=[], cache=tmp_path / "cache"),
+        store=LayerStore(tmp_path / "store"),
+    )
+    image = assemble(make_plan(lock, foundation.base), embedded_lock(lock), sources, lambda _: None)
+    write_oci(image, tmp_path / "image", None)
+    files = [path for path in (tmp_path / "image").rglob("*") if path.is_file()]
+    blobs = [path.read_bytes().decode("latin-1") for path in files]
+    assert any("planted-1" in blob for blob in blobs), "the search reads what is in a layer"
+    assert [found for blob in blobs if (found := shown(blob))] == []

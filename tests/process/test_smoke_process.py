@@ -39,7 +39,7 @@ def leak(**options: Any) -> Leak | Unavailable | None:
     target = LocalInterpreter(Path(sys.executable))
     asked = {"device": "cpu", "groups": ["leak"], **options}
     answer = target.run_probe(SmokeCall(probe="smoke", arguments=[json.dumps(asked)]))
-    return Unavailable.model_validate(answer["probes"]["leak"])
+    return Unavailable.read(answer["probes"]["leak"])
 
 
 def reason(**options: Any) -> str:
@@ -52,7 +52,7 @@ def test_without_torch_every_probe_is_unavailable(torch: Callable[[str], None]) 
     torch("raise ModuleNotFoundError(\"No module named 'torch'\")")
     record = measure(LocalInterpreter(Path(sys.executable)))
     assert isinstance(record, BehaviourRecord)
-    probes = [getattr(record.probes, name) for name in type(record.probes).model_fields]
+    probes = [getattr(record.probes, name) for name in type(record.probes).defaults]
     measured = [probe for probe in probes if probe is not None]
     assert len(measured) == 11
     assert all(isinstance(probe, Unavailable) for probe in measured)

@@ -79,7 +79,7 @@ def on_torch(version: str, made: dict[str, Any]) -> dict[str, Any]:
 
 
 def judge(recorded: dict[str, Any] | None, measured: dict[str, Any]) -> Judged:
-    load = BehaviourRecord.model_validate
+    load = BehaviourRecord.read
     return judge_behaviour(load(recorded) if recorded else None, load(measured))
 
 

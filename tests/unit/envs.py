@@ -21,7 +21,7 @@ def env(*facts: Facts) -> Observation:
         for folder in folders:
             node = node.setdefault(folder, {})
         node[last] = ABSENT if value is None else value
-    return Observation.model_validate(tree)
+    return Observation.read(tree)
 
 
 def gpu(capability: str | None = None, name: str | None = None, **more: Any) -> dict[str, Any]:
@@ -63,3 +63,10 @@ def loud(judgement: Judgement) -> list[Finding]:
 def lead(judgement: Judgement) -> Finding:
     assert judgement.findings, "nothing was found"
     return judgement.findings[0]
+
+
+def check_lead(judgement: Judgement, code: str, severity: Severity) -> Finding:
+    """This one leads."""
+    finding = lead(judgement)
+    assert (finding.code, finding.severity) == (code, severity)
+    return finding

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
 from packaging.pylock import Package, Pylock
@@ -29,7 +28,7 @@ def observation(**changes: Any) -> Observation:
         "cudnn": {"unknown": "not looked for"},
         "exhaustive": ["packages"],
     }
-    return Observation.model_validate_json(json.dumps({**tree, **changes}))
+    return Observation.read({**tree, **changes})
 
 
 def wheel(name: str, version: str, **fields: Any) -> dict[str, Any]:

@@ -123,6 +123,19 @@ def test_a_trace_that_begins_with_nothing_needs_no_decisions() -> None:
     assert replay(history, Rules()).peak_reserved == 2 << 20
 
 
+def test_a_block_that_is_placed_before_its_segment_goes_back_is_placed_there() -> None:
+    size = 10 << 20
+    events = [
+        *(["S", 1, 0, size], ["a", 1, size, 1, 0], ["f", 1]),
+        *(["a", 2, size, 1, 0], ["f", 2], ["R", 1, size]),
+    ]
+    data = {"schema": "alloc-trace/1", "initial": [], "events": events}
+    history = parse_recording("back", json.dumps(data).encode())
+    found = replay(history, Rules())
+    assert found.places == ((0, 0), (0, 0))
+    assert score(history, found).placements_right == 2
+
+
 @pytest.mark.parametrize(
     ("change", "named"),
     [

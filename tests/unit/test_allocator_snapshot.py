@@ -335,6 +335,7 @@ def test_what_is_no_event_is_named(bad: Any) -> None:
         lambda s: s["blocks"].append(3),
         lambda s: s["blocks"][0].pop("state"),
         lambda s: s["blocks"][0].update(size=-512),
+        lambda s: s["blocks"].append(block(0, 0, 1, "active_allocated")),
     ],
 )
 def test_a_wrong_segment_is_named(change: Change) -> None:
@@ -342,6 +343,18 @@ def test_a_wrong_segment_is_named(change: Change) -> None:
     change(data["segments"][3])
     with pytest.raises(InputError, match=r"segments\[3\]"):
         read(data)
+
+
+def test_blocks_of_nothing_at_the_start_take_the_least_that_torch_gives() -> None:
+    """Empty ones would lie on top of each other, and give back what another holds."""
+    history = read_events(
+        event("free_requested", BASE + 2 * MIB, 0),
+        event("segment_free", size=30 * MIB),
+        event("free_requested", BASE + MIB, 0),
+    )
+    (segment,) = history.start
+    assert [one.size for one in segment.blocks] == [MIB, 512]
+    assert replay(history, Rules()).final_reserved == 30 * MIB
 
 
 def test_more_streams_than_there_can_be() -> None:

@@ -22,6 +22,7 @@ MAY_USE = {
     "facts": {"facts"},
     "report": {"report"},
     "allocator": {"allocator"},
+    "__main__.py": {"cli"},
 }
 EXCEPTIONS = {("lock/resolve.py", "targets.process")}  # uv is a program, and programs have one door
 ONLY_IN = {

@@ -2,10 +2,17 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from envlock.errors import InputError
+from envlock.findings import Severity
+from envlock.lock.behaviour import Unavailable
+from envlock.rules.behaviour import judge_behaviour
+from envlock.targets.base import ProbeCall
 from envlock.targets.simulate import check_model, peak_requested, simulate
+from envlock.targets.smoke import measure
 from tests.unit.probes import probe_module
 
 MIB = 1 << 20
@@ -79,3 +86,29 @@ def test_a_card_that_decides_otherwise_is_counted() -> None:
     strange[6]["size"] = 6 * MIB  # a card that asks for just what it needs
     recording = probe_module("smoke_snapshot").as_recording(strange, 8 * MIB)
     assert check_model(recording, "2.6.0", {})["decisions_right"] == 3
+
+
+class Killed:
+    """A container in which the memory limit ended the loaders, after /dev/shm was looked at."""
+
+    set_by_envlock = ()
+    reason = "the process was ended by SIGKILL (the memory limit of this control group killed 2)"
+
+    def describe(self) -> str:
+        return "image:small"
+
+    def run_probe(self, call: ProbeCall) -> dict[str, Any]:
+        shm = {"status": "ok", "seconds": 0.1, "free": 1 << 30, "largest_block": 1 << 26}
+        return {
+            "battery": probe_module("smoke_groups").battery_digest(),
+            "threads": 1,
+            "noise": {},
+            "probes": {"shm": {**shm, "skipped": {"all": self.reason}}},
+        }
+
+
+def test_a_probe_that_was_killed_half_way_is_unavailable_and_not_a_broken_answer() -> None:
+    measured = measure(Killed(), battery=("shm",))
+    assert measured.probes.shm == Unavailable(status="unavailable", reason=Killed.reason)
+    errors = [f for f in judge_behaviour(None, measured).findings if f.severity is Severity.ERROR]
+    assert [f.code for f in errors] == ["EL815"]

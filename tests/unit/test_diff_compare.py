@@ -134,11 +134,6 @@ def test_a_flag_is_no_number() -> None:
     assert len(compared(left, right).deltas) == 1
 
 
-def test_nan_equals_itself() -> None:
-    facts = {"limits/cpu_quota": float("nan")}
-    assert compared(facts, facts).deltas == ()
-
-
 def test_two_full_observations_take_milliseconds() -> None:
     record = "sha256:" + "0" * 64
     names = [f"package-{n}" for n in range(200)]

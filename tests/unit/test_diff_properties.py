@@ -192,7 +192,7 @@ OBSERVATIONS = st.fixed_dictionaries(
         "exhaustive": st.lists(st.sampled_from(TABLES), unique=True),
         "set_by_envlock": st.lists(st.sampled_from(["limits", "env.X", "torch.cuda"]), unique=True),
     },
-).map(Observation.model_validate)
+).map(Observation.read)
 
 FLIPPED = {
     DeltaKind.CHANGED: DeltaKind.CHANGED,

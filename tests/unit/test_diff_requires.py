@@ -32,6 +32,13 @@ def test_a_cpu_lock_needs_no_driver() -> None:
     assert {f.code for f in requirements(env(CPU_TORCH))} == {"EL943", "EL944"}
 
 
+def test_a_package_with_two_reasons_is_named_once() -> None:
+    """torch: its wheel's tag, and what is known of the release."""
+    tags = ["cp311-cp311-manylinux_2_28_x86_64"]
+    found = requirements(env({**NEW_TORCH, "packages/torch/tags": tags}))
+    assert text(found, "EL943") == "Needs glibc 2.28 or newer, for torch."
+
+
 def test_ptx_is_named() -> None:
     facts = {**torch("2.9.0+cu128", "12.8"), "torch/arch_list": ["sm_90", "compute_90"]}
     assert "PTX (compute_90)" in text(requirements(env(facts)), "EL942")
@@ -74,6 +81,12 @@ def test_the_same_gpu_and_another_lock() -> None:
 def test_a_gpu_that_no_table_knows_is_not_decided() -> None:
     judged = on_machine(LOCK, Machine(gpu="Radeon 9700"))
     assert any("compute_capability" in why for why in judged.unknown)
+    assert all(f.severity is Severity.INFO for f in judged.findings)
+
+
+def test_a_branch_of_the_driver_is_not_decided() -> None:
+    judged = on_machine(LOCK, Machine(driver="525"))
+    assert any("may be older or newer than 525.60.13" in why for why in judged.unknown)
     assert all(f.severity is Severity.INFO for f in judged.findings)
 
 

@@ -123,3 +123,16 @@ def test_foreign_text_is_made_harmless() -> None:
     assert "s3cret" not in error.message
     assert error.message.isprintable()
     assert len(error.message) < 1000
+
+
+@pytest.mark.parametrize(
+    "name", ["127.0.0.1:40349/envlock/other", "r.example/tls/digest", "r.example/a403/timeout"]
+)
+def test_a_name_is_no_reason(name: str) -> None:
+    text = f"repository {name} not found: name unknown: not here"
+    assert type(explain_pull(text, f"{name}:1")) is NoImageError
+
+
+def test_a_status_is_a_reason() -> None:
+    error = explain_pull("received unexpected HTTP status: 403 Forbidden", "r.example/a:1")
+    assert "refuses access" in error.message

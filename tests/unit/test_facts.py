@@ -363,6 +363,23 @@ def test_below(version: str, floor: str, *, answer: bool) -> None:
 
 
 @pytest.mark.parametrize(
+    ("version", "floor", "answer"),
+    [
+        ("525.60.13", "525.60.13", True),
+        ("525.60.12", "525.60.13", False),
+        ("525.60", "525.60.13", False),  # may be older as well
+        ("525", "525.60.13", False),
+        ("535", "525.60.13", True),
+        ("525.60", "525.60.0", True),
+        ("525.60.13.1", "525.60.13", True),
+        ("10.2 or later", "10.0", False),
+    ],
+)
+def test_at_least(version: str, floor: str, *, answer: bool) -> None:
+    assert versions.at_least(version, floor) is answer
+
+
+@pytest.mark.parametrize(
     ("tag", "cuda"),
     [("cu121", "12.1"), ("cu92", "9.2"), ("cu130", "13.0"), ("cpu", None), ("cu1", None)],
 )

@@ -69,7 +69,7 @@ def test_the_file_begins_with_its_only_directive() -> None:
 
 def test_the_whole_instruction_list() -> None:
     assert shape(BENIGN) == [
-        *["FROM", "RUN", "FROM", "COPY", "COPY"],
+        *["FROM", "USER", "RUN", "FROM", "COPY", "COPY"],
         *["LABEL"] * 5,
         *["ENV"] * 4,
         *["USER", "ENTRYPOINT", "CMD"],

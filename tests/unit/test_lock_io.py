@@ -25,7 +25,7 @@ def test_same_lock_same_bytes() -> None:
 def test_order_of_observed_packages_does_not_matter() -> None:
     seen = observation()
     assert isinstance(seen.packages, dict)
-    turned = seen.model_copy(update={"packages": dict(reversed(seen.packages.items()))})
+    turned = seen.changed(packages=dict(reversed(seen.packages.items())))
     assert render_lock(lock(turned)) == GOOD
 
 

@@ -120,9 +120,9 @@ def test_met_or_of_no_matter(requirement: str) -> None:
 @pytest.mark.parametrize(
     ("observed", "spot"),
     [
-        ({"torch": {"version": 2}}, "observed.torch.value.version"),
+        ({"torch": {"version": 2}}, "observed.torch.version"),
         ({"colour": "red"}, "observed.colour"),
-        ({"exhaustive": ["everything"]}, "observed.exhaustive.0"),
+        ({"exhaustive": ["everything"]}, "observed.exhaustive[0]"),
     ],
 )
 def test_the_message_names_the_spot(observed: dict[str, Any], spot: str) -> None:
@@ -154,18 +154,22 @@ def test_a_second_redaction_stands_behind_the_first() -> None:
             indexes={"hosts": ["user1:s3cr3t-canary@host.invalid"]},
         )
     )
-    text = found.model_dump_json()
+    text = str(found.plain())
     assert "user1" not in text
     assert "s3cr3t-canary" not in text
 
 
 def test_what_is_asked_of_the_probe() -> None:
-    target = FakeTarget({"observe": answer({})})
-    observe(target, check_files=True, memory_in_use=True)
-    assert target.calls[0].arguments == ["--check-files", "--memory-in-use"]
+    places = {"places": {"working": {"free_bytes": 7}}}
+    target = FakeTarget({"observe": answer({}), "observe_preflight": {"preflight": places}})
+    found = observe(target, check_files=True, preflight=True)
+    assert target.calls[0].arguments == ["--check-files", "--gpu-state"]
     assert target.calls[0].timeout_s > 60
-    observe(target)
-    assert target.calls[1].arguments == []
+    assert found.find("preflight.places.working.free_bytes") == 7
+    quick = observe(target)
+    assert [call.probe for call in target.calls] == ["observe", "observe_preflight", "observe"]
+    assert target.calls[2].arguments == []
+    assert isinstance(quick.preflight, Unknown)
 
 
 # --- the deep look ------------------------------------------------------------------------------

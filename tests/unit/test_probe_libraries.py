@@ -246,6 +246,23 @@ def test_sonames_from_outside(site: Path, tmp_path: Path) -> None:
     assert found["libgone.so.2"]["path_class"] == ABSENT
 
 
+def test_what_is_loaded_on_demand_is_told_from_what_fails_at_import(site: Path) -> None:
+    """As of nvidia-nvshmem-cu13 3.4 and torchaudio 2.3."""
+    nvshmem, torio = site / "nvidia" / "nvshmem" / "lib", site / "torio" / "lib"
+    files = [
+        write_elf(nvshmem / "nvshmem_transport_ucx.so.6", needed=["libucp.so.0"]),
+        write_elf(nvshmem / "libnvshmem_host.so.3", needed=["libgone.so.1"]),
+        write_elf(site / "torch" / "lib" / "libtorch_cuda.so", needed=["libnvshmem_host.so.3"]),
+        write_elf(torio / "libtorio_ffmpeg4.so", needed=["libavutil.so.56", "libtwin.so.1"]),
+        write_elf(torio / "libtorio_ffmpeg5.so", needed=["libavutil.so.57", "libtwin.so.1"]),
+    ]
+    record(site, "torch", "2.12.0", *files)
+    found = extensions.system_sonames(extensions.Extensions(machine(site)))
+    on_demand = {soname for soname, fact in found.items() if fact.get("on_demand")}
+    assert on_demand == {"libucp.so.0", "libavutil.so.56", "libavutil.so.57"}
+    assert found.keys() - on_demand == {"libgone.so.1", "libtwin.so.1"}
+
+
 def test_what_conda_brings_is_inside_the_environment(
     site: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -124,3 +124,10 @@ def test_nvidia_comes_before_the_graphics_of_a_processor(
     asked = {"cuda": "12.4", "gpus": [{"name": "NVIDIA GeForce RTX 4090"}]}
     assert nvidia.gpu_facts(asked, {})[0] == asked["gpus"]
     assert nvidia.gpu_facts({"cuda": ABSENT}, ABSENT)[0] == [{"compute_capability": "gfx1036"}]
+
+
+def test_reasons_for_a_lower_clock() -> None:
+    """The bits of nvml.h; idle is none."""
+    assert nvidia.slowed_by(0x1) == []
+    assert nvidia.slowed_by(0x44) == ["sw-power-cap", "hw-thermal"]
+    assert nvidia.slowed_by(0x1FF)[-1] == "display-clocks"

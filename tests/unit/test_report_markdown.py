@@ -98,3 +98,14 @@ def test_pipes_in_values_do_not_end_a_cell() -> None:
     found = tokens(render(samples.report(finding)))
     assert sum(t.type == "td_open" for t in found) == 4
     assert "x|y`|`z" in [t.content for t in found if t.type == "code_inline"]
+
+
+def test_a_note_without_values_says_its_message() -> None:
+    """Such as the requirements of a lock; a long table, of which only its length could be shown, too."""
+    bare = samples.finding("EL943", "info", "system.glibc", "Needs glibc 2.28.")
+    table = [f"libnumber{number}.so.1" for number in range(40)]
+    long = samples.finding("EL609", "info", "sonames", "Plug-ins need them.", right=table)
+    text = shown(render(samples.report(bare, long)))
+    assert "info EL943 system.glibc: Needs glibc 2.28." in text
+    assert "info EL609 sonames: Plug-ins need them." in text
+    assert "entries" not in text

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import re
 import unicodedata
+from dataclasses import replace
 
 import pytest
 
@@ -77,6 +78,11 @@ checked 214 · unknown 2 (names: --verbose)
         (samples.ONLY_WARNING, Severity.WARNING, "FAIL  diff colleague.lock → env: 1 warning"),
         (samples.HEADLINE, None, "PASS  diff colleague.lock → env: 2 errors, "),
         (samples.ONE_SIDE, Severity.ERROR, "FAIL  doctor env: 1 error\n"),
+        (
+            replace(samples.ONE_SIDE, findings=(), left="", right="env"),
+            Severity.ERROR,
+            "PASS  doctor env: no faults found",
+        ),
     ],
 )
 def test_verdict_stands_first(report: Report, fail_on: Severity | None, start: str) -> None:

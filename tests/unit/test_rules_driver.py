@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from envlock.findings import Severity
-from tests.unit.envs import Facts, codes, gpu, lead, loud, one, pair, torch
+from tests.unit.envs import Facts, check_lead, codes, gpu, lead, loud, one, pair, torch
 
 CU121 = torch("2.3.0+cu121", "12.1")
 IN_CONTAINER: Facts = {"system/container": "docker"}
@@ -350,9 +350,7 @@ NEAR_MISSES: dict[str, tuple[Facts, str]] = {
 @pytest.mark.parametrize("name", TRIPS)
 def test_trips(name: str) -> None:
     facts, code, severity = TRIPS[name]
-    finding = lead(one(facts))
-    assert (finding.code, finding.severity) == (code, severity)
-    assert finding.hint
+    assert check_lead(one(facts), code, severity).hint
 
 
 @pytest.mark.parametrize("name", NEAR_MISSES)

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from envlock.findings import Severity
-from tests.unit.envs import Facts, codes, gpu, lead, loud, one, package, pair, torch
+from tests.unit.envs import Facts, check_lead, codes, gpu, lead, loud, one, package, pair, torch
 
 CU121 = torch("2.3.0+cu121", "12.1")
 CU128 = torch("2.8.0+cu128", "12.8")
@@ -359,9 +359,7 @@ NEAR_MISSES: dict[str, tuple[Facts, str]] = {
 @pytest.mark.parametrize("name", TRIPS)
 def test_trips(name: str) -> None:
     facts, code, severity = TRIPS[name]
-    finding = lead(one(facts))
-    assert (finding.code, finding.severity) == (code, severity)
-    assert finding.hint
+    assert check_lead(one(facts), code, severity).hint
 
 
 @pytest.mark.parametrize("name", NEAR_MISSES)
@@ -407,8 +405,7 @@ DIFFERENCES: dict[str, tuple[Facts, Facts, str, Severity]] = {
 @pytest.mark.parametrize("name", DIFFERENCES)
 def test_differences(name: str) -> None:
     left, right, code, severity = DIFFERENCES[name]
-    finding = lead(pair(left, right))
-    assert (finding.code, finding.severity) == (code, severity)
+    finding = check_lead(pair(left, right), code, severity)
     assert {e.side.value for e in finding.evidence} == {"left", "right"}
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import re
 from pathlib import Path
 
@@ -20,11 +21,13 @@ FAMILIES = {
     "domain_libraries": "2",
     "driver": "4",
     "gpu": "5",
+    "gpu_state": "5",
     "installation": "1",
     "interpreter": "1",
     "library_versions": "3",
     "lock_state": "9",
     "packages": "1",
+    "preflight": "6",
     "system": "6",
     "toolkit": "3",
     "torch_build": "2",
@@ -36,6 +39,17 @@ BY_CODE = {rule.code: rule for rule in RULES}
 
 def test_no_code_is_used_twice() -> None:
     assert len(BY_CODE) == len(RULES)
+
+
+def test_every_rule_that_is_written_is_listed() -> None:
+    written = [
+        value
+        for name in FAMILIES
+        for value in vars(importlib.import_module(f"envlock.rules.{name}")).values()
+        if isinstance(value, Rule)
+    ]
+    assert len(written) >= len(RULES)
+    assert {rule.code for rule in written} == BY_CODE.keys()
 
 
 def test_all_codes_are_in_order_and_of_the_right_form() -> None:

@@ -5,7 +5,19 @@ from __future__ import annotations
 import pytest
 
 from envlock.findings import Severity
-from tests.unit.envs import ABSENT, Facts, codes, gpu, lead, loud, one, package, pair, torch
+from tests.unit.envs import (
+    ABSENT,
+    Facts,
+    check_lead,
+    codes,
+    gpu,
+    lead,
+    loud,
+    one,
+    package,
+    pair,
+    torch,
+)
 
 CU121 = torch("2.3.0+cu121", "12.1")
 MIB, GIB = 2**20, 2**30
@@ -69,6 +81,19 @@ TRIPS: dict[str, tuple[Facts, str, Severity]] = {
         {"sonames": {"libGL.so.1": {"needed_by": ["opencv-python"], "path_class": ABSENT}}},
         "EL606",
         Severity.ERROR,
+    ),
+    "no InfiniBand for NVSHMEM": (
+        {
+            "sonames": {
+                "libfabric.so.1": {
+                    "needed_by": ["nvidia-nvshmem-cu13"],
+                    "path_class": ABSENT,
+                    "on_demand": True,
+                }
+            }
+        },
+        "EL609",
+        Severity.INFO,
     ),
     "Docker's default /dev/shm": (
         {"system/container": "docker", "limits/shm_bytes": 64 * MIB},
@@ -372,9 +397,7 @@ NEAR_MISSES: dict[str, tuple[Facts, str]] = {
 @pytest.mark.parametrize("name", TRIPS)
 def test_trips(name: str) -> None:
     facts, code, severity = TRIPS[name]
-    finding = lead(one(facts))
-    assert (finding.code, finding.severity) == (code, severity)
-    assert finding.hint
+    assert check_lead(one(facts), code, severity).hint
 
 
 @pytest.mark.parametrize("name", NEAR_MISSES)
@@ -477,8 +500,7 @@ DIFFERENCES: dict[str, tuple[Facts, Facts, str, Severity]] = {
 @pytest.mark.parametrize("name", DIFFERENCES)
 def test_differences(name: str) -> None:
     left, right, code, severity = DIFFERENCES[name]
-    finding = lead(pair(left, right))
-    assert (finding.code, finding.severity) == (code, severity)
+    check_lead(pair(left, right), code, severity)
 
 
 @pytest.mark.parametrize(
@@ -522,6 +544,20 @@ def test_other_needs_are_one_note() -> None:
     left = {"sonames": {"libcuda.so.1": {"needed_by": ["torch"]}}, "exhaustive": ["sonames"]}
     right: Facts = {"sonames": {}, "exhaustive": ["sonames"]}
     assert codes(pair(left, right)) == ["EL608"]
+
+
+def test_what_only_plug_ins_need_is_one_note() -> None:
+    fact = {"needed_by": ["nvidia-nvshmem-cu13"], "path_class": ABSENT, "on_demand": True}
+    plug_ins: Facts = {"sonames": {"libfabric.so.1": fact, "libucp.so.0": fact}}
+    assert loud(one(plug_ins)) == []
+    (note,) = [finding for finding in one(plug_ins).findings if finding.code == "EL609"]
+    assert note.message == (
+        "libfabric.so.1, libucp.so.0 are not there, which only plug-ins of nvidia-nvshmem-cu13 need."
+    )
+    left: Facts = {"sonames": {"libucp.so.0": {**fact, "path_class": "system"}}}
+    assert loud(pair(left, plug_ins)) == []
+    required = {"sonames": {"libucp.so.0": {**fact, "on_demand": False}}}
+    assert [finding.code for finding in loud(pair(left, required))] == ["EL606"]
 
 
 def test_a_soname_is_named_with_the_package_that_owns_it() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from envlock.findings import Severity
-from tests.unit.envs import Facts, codes, gpu, lead, loud, one, package, pair, torch
+from tests.unit.envs import Facts, check_lead, codes, gpu, lead, loud, one, package, pair, torch
 
 LINUX: Facts = {"system/os": "linux", "system/arch": "x86_64"}
 
@@ -120,6 +120,14 @@ TRIPS: dict[str, tuple[Facts, str]] = {
         },
         "EL224",
     ),
+    "bitsandbytes without a library for a newer CUDA": (
+        {**LINUX, **torch("2.4.0+cu124", "12.4"), **packages(bitsandbytes="0.43.0")},
+        "EL229",
+    ),
+    "bitsandbytes without a library for an older CUDA": (
+        {**LINUX, **torch("1.13.1+cu116", "11.6"), **packages(bitsandbytes="0.41.1")},
+        "EL229",
+    ),
     "triton too new": ({**torch("2.4.0+cu121", "12.1"), **packages(triton="3.1.0")}, "EL225"),
     "triton too old": ({**torch("2.8.0+cu128", "12.8"), **packages(triton="3.3.1")}, "EL225"),
     "triton outside a compatible range": (
@@ -155,6 +163,23 @@ TRIPS: dict[str, tuple[Facts, str]] = {
 }
 
 NEAR_MISSES: dict[str, tuple[Facts, str]] = {
+    "bitsandbytes with a library for this CUDA": (
+        {**LINUX, **torch("2.4.0+cu124", "12.4"), **packages(bitsandbytes="0.43.1")},
+        "EL229",
+    ),
+    "bitsandbytes told to take another library": (
+        {
+            **LINUX,
+            **torch("2.4.0+cu124", "12.4"),
+            **packages(bitsandbytes="0.43.0"),
+            "env": {"BNB_CUDA_VERSION": "123"},
+        },
+        "EL229",
+    ),
+    "bitsandbytes that takes the nearest library": (
+        {**LINUX, **torch("2.10.0+cu129", "12.9"), **packages(bitsandbytes="0.50.2")},
+        "EL229",
+    ),
     "a cpu torch on a machine without GPU": (
         {**torch("2.5.1+cpu"), "gpus": [], "driver": {"absent": True}},
         "EL211",
@@ -336,8 +361,7 @@ DIFFERENCES: dict[str, tuple[Facts, Facts, str, Severity]] = {
 @pytest.mark.parametrize("name", DIFFERENCES)
 def test_differences(name: str) -> None:
     left, right, code, severity = DIFFERENCES[name]
-    finding = lead(pair(left, right))
-    assert (finding.code, finding.severity) == (code, severity)
+    finding = check_lead(pair(left, right), code, severity)
     assert {e.side.value for e in finding.evidence} == {"left", "right"}
 
 

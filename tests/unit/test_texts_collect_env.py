@@ -400,7 +400,7 @@ def test_mig_lines_belong_to_the_gpu_above() -> None:
     seen = parse_text(text)
     assert facts(seen, "gpus.0.name", "gpus.0.mig") == ["NVIDIA A100-SXM4-40GB", True]
     assert is_unknown(seen, "gpus.1.mig")
-    assert "9b2f6a3e" not in seen.model_dump_json()
+    assert "9b2f6a3e" not in str(seen.plain())
 
 
 def test_cut_in_the_list_of_gpus() -> None:
@@ -578,13 +578,13 @@ def test_nul_bytes_are_refused() -> None:
 def test_token_in_a_channel_is_taken_out() -> None:
     line = "[conda] pytorch 2.3.0 https://host.invalid/t/tk-s3cr3t-canary/channel\n"
     seen = parse_text(WHOLE + line)
-    assert "s3cr3t" not in seen.model_dump_json()
+    assert "s3cr3t" not in str(seen.plain())
     assert seen.find("conda.pytorch.version") == "2.3.0"
 
 
 def test_home_folders_are_taken_out() -> None:
     text = WHOLE.replace("AMD Ryzen", "/home/user1/venv AMD Ryzen")
-    assert "user1" not in parse_text(text + "[pip3] x==1.0\n").model_dump_json()
+    assert "user1" not in str(parse_text(text + "[pip3] x==1.0\n").plain())
 
 
 def test_what_is_a_report() -> None:

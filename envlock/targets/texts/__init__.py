@@ -10,11 +10,10 @@ import enum
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from pydantic import ValidationError
-
 from envlock.errors import InputError
 from envlock.lock.observation import Observation
-from envlock.lock.strict import first_fault, parse_json
+from envlock.lock.shape import ShapeError
+from envlock.lock.strict import fault, parse_json
 from envlock.targets.texts import collect_env, conda, lock_files, pip_lists, report
 from envlock.targets.texts.clean import clean, decode, ends_of, lines_of
 from envlock.targets.texts.tree import Tree
@@ -61,9 +60,9 @@ def parse_text(text: str) -> Observation:
         if tree.get(table):
             tree.setdefault("read_from", {})[table] = kind.value
     try:
-        return Observation.model_validate(tree)
-    except ValidationError as error:
-        raise first_fault(error, kind.value) from error
+        return Observation.read(tree)
+    except ShapeError as error:
+        raise fault(error, kind.value) from error
 
 
 def _detect(text: str) -> Kind | None:
