@@ -34,14 +34,16 @@ def fetch(
     """
     from envlock.image.build import shelves_for  # noqa: PLC0415
     from envlock.image.fetch import gather, place  # noqa: PLC0415
-    from envlock.image.plan import artifacts  # noqa: PLC0415
+    from envlock.image.managed_python import artifact  # noqa: PLC0415
+    from envlock.image.plan import artifacts, python_version  # noqa: PLC0415
     from envlock.lock.io import load_lock, render_lock, wheelhouse_form  # noqa: PLC0415
     from envlock.lock.locate import locate  # noqa: PLC0415
     from envlock.lock.pip_config import Sources, read_pip_config  # noqa: PLC0415
 
     wanted = load_lock(lock)
+    python = wanted.table.image.python
     found = gather(
-        artifacts(wanted),
+        [*artifacts(wanted), *([artifact(python, python_version(wanted))] if python else [])],
         shelves_for(lock, wheelhouse, offline=offline),
         say,
         lambda names: locate(wanted, names, Sources(pip=read_pip_config(None, os.environ)), say),

@@ -12,14 +12,15 @@ from typing import Any, TypeVar
 from envlock.errors import BuildError, InputError, TargetError
 from envlock.image.base_export import from_engine, from_registry
 from envlock.image.choices import Flavour
-from envlock.image.fetch import cache_folder
+from envlock.image.fetch import Shelves, cache_folder
 from envlock.image.flavour import devel_base
-from envlock.image.foundation import PYTHON_VERSION_LABEL, Foundation, read_foundation
+from envlock.image.foundation import PYTHON_LABEL, PYTHON_VERSION_LABEL, Foundation, read_foundation
+from envlock.image.managed_python import find_managed, managed_layout
 from envlock.image.mirror import check_mirror, full_name, mirrored
 from envlock.image.oci import Layout, read_layout
 from envlock.image.plan import Base, BaseSettings, python_version
 from envlock.image.registry import LoopbackRegistry
-from envlock.lock.model import Lock
+from envlock.lock.model import Lock, ManagedPython
 from envlock.lock.references import check_reference
 from envlock.targets.engine import Engine, ImageInfo
 from envlock.targets.engine_errors import EngineGoneError
@@ -37,7 +38,9 @@ PYTHON_ON_PATH = "python3"
 """Both the official images and distributions have it on the PATH of their config."""
 LAYOUT_PREFIX = "oci:"
 BOOTSTRAPPED = "bootstrapped"
-PYTHON_LABEL = "org.envlock.base.python"
+MANAGED = "managed-python"
+SYSTEM = "docker.io/library/debian:12-slim"
+"""What a standalone Python stands upon where this machine has no bootstrapped base."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -46,6 +49,8 @@ class BaseChoice:
 
     reference: str | None = None
     """An image, or ``oci:FOLDER``. None: chosen by the lock's Python."""
+    python: ManagedPython | None = None
+    """What the first build put upon a base, as none had the lock's Python."""
     allow_tag: bool = False
     """Take an image that has no digest in any registry, by its tag."""
     allow_onbuild: bool = False
@@ -63,55 +68,76 @@ class BaseChoice:
             return self
         image = lock.table.image
         base = image.base if (image.flavour or "runtime") == flavour.value else None
+        if base is not None and base.reference == MANAGED:
+            return replace(self, python=image.python)
         if base is not None and base.reference != BOOTSTRAPPED:
             return replace(self, reference=f"{base.reference}@{base.digest}")
         return replace(self, reference=devel_base(lock)) if flavour is Flavour.DEVEL else self
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Search:
+    """For which Python a base is looked for, and where."""
+
+    python: str
+    """``3.11.2``"""
+    engine: Engine | None
+    shelves: Shelves
+    """Where a Python that is put upon a base may lie."""
+    say: Callable[[str], None]
+
+
 @contextlib.contextmanager
-def chosen_base(
-    choice: BaseChoice, python: str, engine: Engine, say: Callable[[str], None]
-) -> Iterator[Base]:
-    """The base for ``python`` (``3.11.2``); one from a folder is served while this is entered.
+def chosen_base(choice: BaseChoice, search: Search) -> Iterator[Base]:
+    """The base for an engine; one from a folder is served while this is entered.
 
     Raises BuildError when there is none, with the ways to get one.
     """
-    found = _decided(choice, python, lambda name, why: _from_engine(name, why, choice, engine), say)
+    engine = search.engine or Engine.connect()
+    found = _decided(choice, search, lambda name, why: _from_engine(name, why, choice, engine))
     if isinstance(found, Base):
         yield found
         return
     with LoopbackRegistry(found.layout) as registry:
-        yield _of_layout(found.layout, registry.reference, found.origin)
+        yield found.base(registry.reference)
 
 
-def assembly_base(
-    choice: BaseChoice, python: str, engine: Engine | None, say: Callable[[str], None]
-) -> Foundation:
+def assembly_base(choice: BaseChoice, search: Search) -> Foundation:
     """The same base as files, for building without an engine; one may serve as its source.
 
     Raises BuildError when there is none, with the ways to get one.
     """
-    found = _decided(choice, python, lambda name, why: _named_files(name, why, choice, engine), say)
+    engine = search.engine
+    found = _decided(choice, search, lambda name, why: _named_files(name, why, choice, engine))
     if isinstance(found, Foundation):
         return found
-    reference = f"{BOOTSTRAPPED}@{found.layout.manifest_digest}"
-    return read_foundation(found.layout, _of_layout(found.layout, reference, found.origin))
+    return read_foundation(found.layout, found.base(f"{found.name}@{found.layout.manifest_digest}"))
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class _OnDisk:
     layout: Layout
     origin: str
+    managed: ManagedPython | None = None
+
+    @property
+    def name(self) -> str:
+        return MANAGED if self.managed else BOOTSTRAPPED
+
+    def base(self, reference: str) -> Base:
+        """``reference``: what the layout is called where it is served or read."""
+        base = _of_layout(self.layout, reference, self.origin)
+        return replace(base, name=self.name, managed=self.managed)
 
 
-def _decided(
-    choice: BaseChoice, python: str, named: Callable[[str, str], T], say: Callable[[str], None]
-) -> T | _OnDisk:
-    """The base that was given, else the official image, else the bootstrapped one.
+def _decided(choice: BaseChoice, search: Search, named: Callable[[str, str], T]) -> T | _OnDisk:
+    """The base that was given, else the official image, else the bootstrapped one, else any with uv's.
 
     ``named`` gets an image by its reference and origin. Raises BuildError when there is none.
     """
-    reference = choice.reference
+    reference, python = choice.reference, search.python
+    if choice.python is not None:
+        return _managed(choice, search, choice.python)
     if choice.mirror is not None:
         check_mirror(choice.mirror)
     if reference is not None and reference.startswith(LAYOUT_PREFIX):
@@ -126,10 +152,34 @@ def _decided(
     except TargetError as error:
         why = error.message
     bootstrapped = _bootstrapped(python)
-    if bootstrapped is None:
-        raise _no_base(python, official, why)
-    say(f"{official} is not to be had; taking the bootstrapped base")
-    return _on_disk(bootstrapped, f"bootstrapped, with Python {python}", choice)
+    if bootstrapped is not None:
+        search.say(f"{official} is not to be had; taking the bootstrapped base")
+        return _on_disk(bootstrapped, f"bootstrapped, with Python {python}", choice)
+    try:
+        return _managed(choice, search, None)
+    except (BuildError, TargetError) as error:
+        raise _no_base(python, official, why, error.message) from error
+
+
+def _managed(choice: BaseChoice, search: Search, recorded: ManagedPython | None) -> _OnDisk:
+    """uv's Python upon the system that is recorded, else the bootstrapped base's, else Debian's."""
+    system = recorded.system if recorded else None
+    layout = None if system else _bootstrapped(None)
+    if layout is None:
+        if recorded is not None and system is None:
+            raise BuildError(
+                "the bootstrapped base that this lock was first built upon is not on this machine",
+                hint="make one with images/base/build.py, or name another base with --base",
+            )
+        found = _named_files(system or SYSTEM, "", choice, search.engine)
+        layout, system = read_layout(found.folder), f"{found.base.name}@{found.base.digest}"
+    _check_onbuild(system or BOOTSTRAPPED, layout.config()["config"].get("OnBuild"), choice)
+    python = recorded or find_managed(search.python, search.shelves, search.say, system)
+    return _OnDisk(
+        layout=managed_layout(python, search.python, layout, search.shelves, search.say),
+        origin=f"Python {search.python} as uv has it, upon the system of {system or BOOTSTRAPPED}",
+        managed=python,
+    )
 
 
 def _on_disk(layout: Layout, origin: str, choice: BaseChoice) -> _OnDisk:
@@ -234,12 +284,13 @@ def _checked_path(path: str) -> str:
     return path
 
 
-def _bootstrapped(python: str) -> Layout | None:
+def _bootstrapped(python: str | None) -> Layout | None:
+    """The one of this machine, if its Python is the one that is wanted; None: whatever it is."""
     folder = cache_folder() / "base"
     if not folder.is_dir():
         return None
     layout = read_layout(folder)
-    return layout if _labels(layout).get(PYTHON_VERSION_LABEL) == python else None
+    return layout if python in (None, _labels(layout).get(PYTHON_VERSION_LABEL)) else None
 
 
 def _of_layout(layout: Layout, reference: str, origin: str) -> Base:
@@ -270,9 +321,10 @@ def _check_onbuild(reference: str, onbuild: object, choice: BaseChoice) -> None:
         )
 
 
-def _no_base(python: str, official: str, why: str) -> BuildError:
+def _no_base(python: str, official: str, why: str, no_managed: str) -> BuildError:
     return BuildError(
-        f"there is no base image with Python {python}: {official}: {why}",
+        f"there is no base image with Python {python}: {official}: {why}\n"
+        f"nor a standalone build of it to put upon a base: {no_managed}",
         hint=f"pull {official}, or make a base of this machine's own Python with "
         "images/base/build.py, or name one with --base",
     )

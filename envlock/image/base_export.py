@@ -37,7 +37,7 @@ def from_engine(engine: Engine, info: ImageInfo, cache: Path) -> oci.Layout:
     """Raises TargetError when the engine fails, InputError for an archive that is not one."""
     folder = cache / info.image_id.removeprefix("sha256:")
     if not folder.exists():
-        with _new(folder) as scratch:
+        with new_layout(folder) as scratch:
             _import(engine.save(info.image_id), scratch)
     mark_used(folder)
     return oci.read_layout(folder)
@@ -59,7 +59,7 @@ def from_registry(reference: str, cache: Path) -> tuple[str, oci.Layout]:
         folder = cache / digest.removeprefix("sha256:")
     if not folder.exists():
         verify = ["--src-tls-verify=false"] if verify else []
-        with _new(folder) as scratch:
+        with new_layout(folder) as scratch:
             copy = ["copy", "--quiet", *verify, f"docker://{pinned}", f"oci:{scratch}"]
             platform = ["--override-os", "linux", "--override-arch", "amd64"]
             _skopeo(skopeo, [*platform, *copy], _COPY, reference)
@@ -81,7 +81,7 @@ def _skopeo(skopeo: Path | str, arguments: list[str], limits: Limits, reference:
 
 
 @contextmanager
-def _new(folder: Path) -> Iterator[Path]:
+def new_layout(folder: Path) -> Iterator[Path]:
     """A folder that appears whole or not at all."""
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)

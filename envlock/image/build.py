@@ -238,6 +238,11 @@ def _recorded(lock: Lock, made: Made, flavour: Flavour) -> Lock:
     )
     layers = [layer.diff_id for layer in made.layers]
     image = lock.table.image.changed(
-        base=base, id=made.image_id, layers=layers, engine=made.engine, flavour=flavour.value
+        base=base,
+        python=made.plan.base.managed,
+        id=made.image_id,
+        layers=layers,
+        engine=made.engine,
+        flavour=flavour.value,
     )
     return replace(lock, table=lock.table.changed(image=image))

@@ -185,10 +185,10 @@ def _find(artifact: Artifact, shelves: Shelves) -> Path | None:
 def places(artifact: Artifact, shelves: Shelves) -> Sequence[Path]:
     """Where the file of a package may be, in the order in which it is looked for."""
     name = artifact.wheel.filename
-    return [*(folder / name for folder in shelves.all_folders), _cached(artifact, shelves)]
+    return [*(folder / name for folder in shelves.all_folders), cached(artifact, shelves)]
 
 
-def _cached(artifact: Artifact, shelves: Shelves) -> Path:
+def cached(artifact: Artifact, shelves: Shelves) -> Path:
     folder = artifact.wheel.hashes.get("sha256", "none")
     return shelves.cache / folder / artifact.wheel.filename
 
@@ -207,7 +207,7 @@ def _download(
             hint="give the folder that holds it: --wheelhouse DIR; envlock fetch LOCK -d DIR looks "
             "for it in the package indexes",
         )
-    target = _cached(artifact, shelves)
+    target = cached(artifact, shelves)
     try:
         with continued(target) as own:
             begun = own.stat().st_size > 0

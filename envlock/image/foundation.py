@@ -22,6 +22,7 @@ from envlock.image.plan import Base
 from envlock.image.tree import stack
 from envlock.image.unpack import Entry, Link, Places
 
+PYTHON_LABEL = "org.envlock.base.python"
 PYTHON_VERSION_LABEL = "org.envlock.base.python-version"
 _DPKG = "var/lib/dpkg/status"
 _MOST_LINKS = 40
@@ -136,7 +137,7 @@ def read_layers(layout: Layout) -> list[BaseLayer]:
 
 def _layer(layout: Layout, row: Mapping[str, Any], diff_id: str) -> BaseLayer:
     path = layout.blob(str(row["digest"]))
-    if path is None or (path.stat().st_size, _digest(path)) != (row["size"], row["digest"]):
+    if path is None or (path.stat().st_size, file_digest(path)) != (row["size"], row["digest"]):
         raise InputError(
             f"{layout.folder}: layer {row['digest']} is missing or altered", hint=_ANEW
         )
@@ -149,7 +150,7 @@ def _layer(layout: Layout, row: Mapping[str, Any], diff_id: str) -> BaseLayer:
     )
 
 
-def _digest(path: Path) -> str:
+def file_digest(path: Path) -> str:
     digest = hashlib.sha256()
     with path.open("rb") as file:
         while chunk := file.read(1 << 20):

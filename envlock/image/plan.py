@@ -10,7 +10,7 @@ from packaging.pylock import Package, PackageWheel
 
 from envlock.errors import BuildError, InputError
 from envlock.lock.io import is_sealed
-from envlock.lock.model import Lock
+from envlock.lock.model import Lock, ManagedPython
 from envlock.lock.observation import value_of
 from envlock.lock.references import check_reference
 from envlock.lock.strict import shown
@@ -85,6 +85,8 @@ class Base:
     layers: tuple[str, ...] = ()
     """Diff ids, as far as they are known."""
     settings: BaseSettings = BaseSettings()
+    managed: ManagedPython | None = None
+    """The Python that was put upon it, as it had not the lock's."""
     origin: str
     """For people: where it came from and why it was taken."""
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from envlock.image import buildah, buildkit
 from envlock.image.assemble import ENGINE, Assembled, Sources, assemble
-from envlock.image.base import assembly_base, chosen_base
+from envlock.image.base import Search, assembly_base, chosen_base
 from envlock.image.base_export import from_engine
 from envlock.image.choices import Flavour
 from envlock.image.dockerfile import explained, temporary_context
@@ -72,11 +72,17 @@ class Job:
     def project(self) -> Mapping[str, Entry]:
         return read_project(self.options.project) if self.options.project else {}
 
+    def search(self, engine: Engine | None) -> Search:
+        return Search(
+            python=python_version(self.lock),
+            engine=engine,
+            shelves=self.options.shelves,
+            say=self.say,
+        )
+
     def foundation(self) -> Foundation:
         with self.clock.step("base"):
-            return assembly_base(
-                self.options.base, python_version(self.lock), self.engine, self.say
-            )
+            return assembly_base(self.options.base, self.search(self.engine))
 
     def wheels(self, plan: BuildPlan) -> Mapping[str, Path]:
         with self.clock.step("gather"):
@@ -122,9 +128,7 @@ def _assembled(job: Job) -> Made:
 def _by_docker(job: Job) -> Made:
     options, engine = job.options, job.engine or Engine.connect()
     with job.clock.step("base"):
-        base = job.scratch.enter_context(
-            chosen_base(options.base, python_version(job.lock), engine, job.say)
-        )
+        base = job.scratch.enter_context(chosen_base(options.base, job.search(engine)))
     plan = job.plan(base)
     with _context(job, plan) as context:
 

@@ -73,13 +73,27 @@ def lock_from_tree(tree: Mapping[str, Any], name: str, *, complete: bool = True)
     if model.behaviour:
         _check_behaviour(model.behaviour, name)
     check_image_env(model.image.env, f"{name}: tool.envlock.image.env")
-    if model.image.base is not None:
-        check_reference(model.image.base.reference, f"{name}: tool.envlock.image.base.reference")
+    _check_image(model.image, f"{name}: tool.envlock.image")
     lock = Lock(
         requires_python=str(tree.get("requires-python", "")), packages=packages, table=model
     )
     _check_agreement(lock, name)
     return lock
+
+
+def _check_image(image: ImageTable, where: str) -> None:
+    from envlock.lock.packages import Fault, check_url  # noqa: PLC0415  # writing needs none of it
+
+    if image.base is not None:
+        check_reference(image.base.reference, f"{where}.base.reference")
+    if image.python is None:
+        return
+    try:
+        check_url(f"{where}.python.url", image.python.url)
+    except Fault as error:
+        raise InputError(f"{error.path}: {error.reason}") from error
+    if image.python.system is not None:
+        check_reference(image.python.system, f"{where}.python.system")
 
 
 def is_sealed(lock: Lock) -> bool:

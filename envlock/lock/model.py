@@ -36,10 +36,21 @@ class BaseImage(Model):
     layers: list[Digest]
 
 
+class ManagedPython(Model):
+    """A standalone build of Python that stands in an image because no base has the lock's."""
+
+    url: Text
+    sha256: Annotated[str, Matches("[0-9a-f]{64}")]
+    system: Text | None = None
+    """The image, with its digest, whose system it stands upon; None: a bootstrapped base's."""
+
+
 class ImageTable(Model):
     env: dict[Text, Text] = {}
     """The only variables an image sets (``envlock.lock.image_env``)."""
     base: BaseImage | None = None
+    python: ManagedPython | None = None
+    """None: the base's own is the lock's."""
     id: Digest | None = None
     layers: list[Digest] = []
     """Diff ids of what stands upon the base."""

@@ -18,7 +18,7 @@ from envlock.lock.io import parse_lock
 from tests.hostile_capture import FakeEnvironment, everything_said, plant
 from tests.hostile_places import GOOD
 from tests.hostile_routes import encodings
-from tests.unit.base_layouts import LABELS, base_layout
+from tests.unit.base_layouts import LABELS, base_layout, search
 
 CANARY = "s3cr3t-canary"
 URL = f"https://user1:{CANARY}@host.invalid/simple"
@@ -86,7 +86,7 @@ def test_no_layer_config_or_history_of_its_image_shows_a_canary(
     labels = {**LABELS, "org.envlock.base.python-version": python_version(lock)}
     base_layout(tmp_path / "base", labels=labels)
     reference = BaseChoice(reference=f"oci:{tmp_path / 'base'}")
-    foundation = assembly_base(reference, python_version(lock), None, lambda _: None)
+    foundation = assembly_base(reference, search(python=python_version(lock)))
     sources = Sources(
         foundation=foundation,
         shelves=Shelves(wheelhouse=None, folders=[], cache=tmp_path / "cache"),

@@ -11,6 +11,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from envlock.image.base import Search
+from envlock.image.fetch import Shelves
 from envlock.image.oci import (
     CONFIG_TYPE,
     ImageConfig,
@@ -23,6 +25,7 @@ from envlock.image.oci import (
     write_layer,
     write_layout,
 )
+from envlock.targets.engine import Engine
 
 EPOCH = 1_577_836_800
 LABELS = {
@@ -34,6 +37,14 @@ FILES = {
     "usr/bin/python3": "-> python3.11",
     "usr/bin/python3.11": "program",
 }
+
+
+def search(
+    engine: Engine | None = None, *, python: str = "3.11.2", cache: Path = Path("/nonexistent")
+) -> Search:
+    """As a build asks for a base, with nothing on any shelf."""
+    shelves = Shelves(folders=[], cache=cache, offline=True)
+    return Search(python=python, engine=engine, shelves=shelves, say=lambda _: None)
 
 
 def base_layout(

@@ -27,7 +27,7 @@ from envlock.image.tree import differing, read_tree, tree_digest
 from envlock.image.unpack import Entry, Places
 from envlock.targets.engine import Engine
 from envlock.targets.image_info import image_info
-from tests.unit.base_layouts import FILES, LABELS, base_layout, changed_base
+from tests.unit.base_layouts import FILES, LABELS, base_layout, changed_base, search
 from tests.unit.wheels import make_wheel
 
 VERSION = "3.11.2"
@@ -46,7 +46,7 @@ def build(tmp_path: Path, wheels: list[Artifact], base: str = "base", store: str
     folder = tmp_path / base
     if not folder.exists():
         base_layout(folder)
-    foundation = assembly_base(BaseChoice(reference=f"oci:{folder}"), VERSION, None, lambda _: None)
+    foundation = assembly_base(BaseChoice(reference=f"oci:{folder}"), search())
     plan = BuildPlan(
         base=foundation.base,
         python_version=VERSION,
@@ -337,7 +337,7 @@ def test_a_base_with_onbuild_is_refused_both_ways(tmp_path: Path, wheels: list[A
         build(tmp_path, wheels, base="odd")
     with (
         pytest.raises(InputError, match="ONBUILD"),
-        chosen_base(choice, VERSION, engine, lambda _: None),
+        chosen_base(choice, search(engine)),
     ):
         pass
 
@@ -350,7 +350,7 @@ def test_an_engine_that_fails_later_is_not_taken_for_a_missing_base() -> None:
     )
     with (
         pytest.raises(TargetError, match=f"gone from {digest}"),
-        chosen_base(BaseChoice(), VERSION, engine, lambda _: None) as base,
+        chosen_base(BaseChoice(), search(engine)) as base,
     ):
         raise TargetError(f"gone from {base.digest}")
 
@@ -363,7 +363,7 @@ def test_what_a_base_says_of_its_containers_is_shown_on_one_line_each(tmp_path: 
     }
     changed_base(tmp_path / "odd", {"config": {**inside, "Labels": LABELS}})
     choice = BaseChoice(reference=f"oci:{tmp_path / 'odd'}")
-    settings = assembly_base(choice, VERSION, None, lambda _: None).base.settings
+    settings = assembly_base(choice, search()).base.settings
     assert settings.lines() == [
         r"base ENTRYPOINT /bin/sh -c a\nbase USER \x1b[1mforged: the image has none",
         r"base USER ann\r: the image has 10001:10001",
@@ -377,7 +377,7 @@ def test_what_a_base_says_of_its_containers_is_shown_on_one_line_each(tmp_path: 
 def test_a_base_that_says_nothing_of_its_containers_is_shown_too(tmp_path: Path) -> None:
     layout = base_layout(tmp_path / "base")
     choice = BaseChoice(reference=f"oci:{layout.folder}")
-    settings = assembly_base(choice, VERSION, None, lambda _: None).base.settings
+    settings = assembly_base(choice, search()).base.settings
     assert settings.lines()[:2] == [
         "base ENTRYPOINT none",
         "base USER root: the image has 10001:10001",

@@ -1,11 +1,16 @@
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
+import tomli_w
+import tomllib
 
 from envlock.errors import InputError
 from envlock.lock.io import canonical, is_sealed, parse_lock, render_lock
+from envlock.lock.model import ImageTable, ManagedPython
 from envlock.lock.observation import ABSENT, Unknown
-from tests.unit.locks import lock, observation
+from tests.unit.locks import DIGEST, lock, observation
 
 GOOD = render_lock(lock())
 
@@ -78,6 +83,33 @@ def test_bad_locks_are_refused_with_the_spot(data: bytes, words: list[str]) -> N
     assert len(caught.value.message) < 400
     for word in words:
         assert word.lower() in caught.value.message.lower()
+
+
+@pytest.mark.parametrize(
+    ("python", "words"),
+    [
+        ({"url": "http://host.example/p.tar.gz", "sha256": DIGEST}, ["python.url", "scheme"]),
+        ({"url": "https://u:p@host.example/p.tar.gz", "sha256": DIGEST}, ["url", "credentials"]),
+        ({"url": "https://10.0.0.1/p.tar.gz", "sha256": DIGEST}, ["python.url", "address"]),
+        ({"url": "https://host.example/$(id).tar.gz", "sha256": DIGEST}, ["python.url", "'$'"]),
+        ({"url": "https://host.example/p.tar.gz", "sha256": "0"}, ["python.sha256"]),
+        ({"url": "https://host.example/p.tar.gz"}, ["python.sha256"]),
+        (
+            {"url": "https://host.example/p.tar.gz", "sha256": DIGEST, "system": "--x y"},
+            ["python.system", "image reference"],
+        ),
+    ],
+)
+def test_a_recorded_python_is_checked(python: dict[str, str], words: list[str]) -> None:
+    good = lock()
+    image = ImageTable(python=ManagedPython(url="https://host.example/p%2B1.tar.gz", sha256=DIGEST))
+    data = render_lock(replace(good, table=good.table.changed(image=image)))
+    assert parse_lock(data.encode(), "a.lock").table.image == image
+    tree = tomllib.loads(data)
+    tree["tool"]["envlock"]["image"]["python"] = python
+    with pytest.raises(InputError) as caught:
+        parse_lock(tomli_w.dumps(tree).encode(), "a.lock")
+    assert all(word in caught.value.message for word in ["tool.envlock.image", *words])
 
 
 def test_an_edited_lock_is_told_from_a_sealed_one() -> None:
