@@ -45,7 +45,7 @@ class Expected:
     size_bytes: int
     """Of the layers upon the base, uncompressed."""
     findings: tuple[str, ...]
-    """Codes that verify reports."""
+    """Codes that verify reports, less what it only remarks of behaviour: other CPUs, other kernels."""
 
 
 def main() -> int:
@@ -75,6 +75,7 @@ def names() -> list[str]:
 def judged(folder: Path, *, keep: bool) -> str:
     """What is not as expected; empty where all is."""
     expected = read_expected(folder)
+    BUILD.mkdir(exist_ok=True)
     free, needed = shutil.disk_usage(BUILD).free, expected.size_bytes * _TIMES_ITS_SIZE
     if free < needed:
         return f"not built: {free >> 30} GiB of disk are free, {needed >> 30} are needed"
@@ -121,7 +122,11 @@ def expected_of(facts: dict[str, Any], verdict: dict[str, Any]) -> Expected:
         base=f"{facts['base']['reference']}@{facts['base']['digest']}",
         image_id=facts["image_id"],
         size_bytes=sum(layer["size_bytes"] for layer in facts["layers"]),
-        findings=tuple(finding["code"] for finding in verdict["findings"]),
+        findings=tuple(
+            finding["code"]
+            for finding in verdict["findings"]
+            if finding["severity"] == "error" or not finding["code"].startswith("EL8")
+        ),
     )
 
 
