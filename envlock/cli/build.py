@@ -71,6 +71,13 @@ def build(
         ),
     ] = None,
     apt: Apt = None,
+    allow_source: Annotated[
+        bool,
+        Option(
+            "--allow-source",
+            help="Build what has no wheel from its source, in a step without network.",
+        ),
+    ] = False,
     ca_bundle: Annotated[
         Path | None,
         Option("--ca-bundle", metavar="FILE", help="CA certificates, as a build secret."),
@@ -112,6 +119,7 @@ def build(
     envlock build --engine buildah -t team/train   a Dockerfile, without a daemon
     envlock build --apt libgl1=1.6.0-1     an OS package, in a layer of its own
     envlock build --flavour devel          with the compilers of exactly the lock's CUDA
+    envlock build --allow-source           what has no wheel: built with the lock's own tools
     """
     if dry_run:
         from envlock.cli.render import context  # noqa: PLC0415
@@ -145,6 +153,7 @@ def build(
             push=push,
             tag=tag,
             os_packages=apt or (),
+            allow_source=allow_source,
             ca_bundle=ca_bundle or _ca_bundle(),
             no_cache=no_cache,
             check_reproducible=check_reproducible,

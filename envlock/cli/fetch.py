@@ -43,7 +43,10 @@ def fetch(
     wanted = load_lock(lock)
     python = wanted.table.image.python
     found = gather(
-        [*artifacts(wanted), *([artifact(python, python_version(wanted))] if python else [])],
+        [
+            *artifacts(wanted, allow_source=True),
+            *([artifact(python, python_version(wanted))] if python else []),
+        ],
         shelves_for(lock, wheelhouse, offline=offline),
         say,
         lambda names: locate(wanted, names, Sources(pip=read_pip_config(None, os.environ)), say),

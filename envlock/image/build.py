@@ -11,7 +11,7 @@ from pathlib import Path
 from envlock.errors import BuildError, InputError, TargetError
 from envlock.image.assemble import ENGINE
 from envlock.image.choices import EngineChoice, Flavour
-from envlock.image.engines import Chosen, Machine, Way, choose
+from envlock.image.engines import Chosen, Machine, Way, check_sources, choose
 from envlock.image.fetch import Shelves, cache_folder
 from envlock.image.flavour import Flavoured, choose_flavour, twice
 from envlock.image.metadata import BaseReport, BuildReport, LayerReport, SizesReport
@@ -97,9 +97,13 @@ def build_image(lock: Lock, options: BuildOptions, say: Say) -> Built:
     flavoured = choose_flavour(options.flavour, lock, options.os_packages)
     say(flavoured.line())
     options = replace(options, base=options.base.settled(lock, flavoured.flavour))
-    chosen = choose(options, _needs(options, flavoured.flavour), Machine())
+    files = artifacts(lock, allow_source=options.allow_source)
+    sources = [one.name for one in files if one.from_source]
+    chosen = choose(options, _needs(options, flavoured.flavour, sources), Machine())
     say(f"{chosen.way.value}: {chosen.why}")
-    sizes = measure_sizes(artifacts(lock), options.shelves)
+    if sources:
+        check_sources(chosen.way, options.os_packages)
+    sizes = measure_sizes(files, options.shelves)
     say(sizes.line())
     with contextlib.ExitStack() as scratch:
         engine = _engine(options, chosen)
@@ -146,9 +150,10 @@ def build_image(lock: Lock, options: BuildOptions, say: Say) -> Built:
     )
 
 
-def _needs(options: BuildOptions, flavour: Flavour) -> Sequence[str]:
+def _needs(options: BuildOptions, flavour: Flavour, sources: Sequence[str]) -> Sequence[str]:
     """What only a Dockerfile can do."""
     return [
+        *([f"built from source: {', '.join(sources)}"] if sources else []),
         *(["the flavour is devel"] if flavour is Flavour.DEVEL else []),
         *(["packages of the distribution are asked for"] if options.os_packages else []),
     ]

@@ -54,6 +54,12 @@ def explained() -> Iterator[None]:
     except BuildError as error:
         if "the base has Python" in error.message:
             raise BuildError(error.message, hint=_PYTHON) from error
+        if tool := re.search(r"No module named '([\w.]+)'", error.message):
+            hint = (
+                f"what is built from source needs {tool[1]}, which the lock does not have; "
+                "install it in the environment, and capture again"
+            )
+            raise BuildError(error.message, hint=hint) from error
         if re.search(r"exec: \"[^\"]*python3\"|python3: not found", error.message):
             hint = f"the base has no python3 on its PATH; {_PYTHON}"
             raise BuildError(error.message, hint=hint) from error

@@ -72,6 +72,23 @@ def _way(options: BuildOptions, needs: Sequence[str], machine: Machine) -> tuple
     return Way.ASSEMBLER, "every package is a wheel"
 
 
+def check_sources(way: Way, os_packages: Sequence[str]) -> None:
+    """What is built from source must not fetch what no lock names. Raises UsageError where it could."""
+    if way is Way.BUILDAH:
+        raise UsageError(
+            "Buildah without a daemon cannot cut a step off from the network, and what is built "
+            "from source could fetch anything",
+            hint="start a Docker Engine for it; or build the wheels once, and capture again with "
+            "--wheelhouse DIR",
+        )
+    if os_packages:
+        raise UsageError(
+            "packages of the distribution need the network during the build, and what is built "
+            "from source must not have it",
+            hint="build the wheels once, and capture again with --wheelhouse DIR",
+        )
+
+
 def _by_engine(why: str, machine: Machine) -> tuple[Way, str]:
     try:
         machine.docker()

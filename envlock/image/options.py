@@ -28,6 +28,8 @@ class BuildOptions:
     push: str | None = None
     tag: str | None = None
     os_packages: Sequence[str] = ()
+    allow_source: bool = False
+    """Build what has no wheel from its source archive: what its authors wrote is run then."""
     ca_bundle: Path | None = None
     no_cache: bool = False
     check_reproducible: bool = False

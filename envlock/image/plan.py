@@ -99,6 +99,11 @@ class Artifact:
     version: str
     wheel: PackageWheel
 
+    @property
+    def from_source(self) -> bool:
+        """Whether its file is no wheel: what is installed has to be built from it first."""
+        return not self.wheel.filename.endswith(".whl")
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Layer:
@@ -122,11 +127,18 @@ class BuildPlan:
     lock_path: str = LOCK_PATH
     user: str = USER
 
+    @property
+    def sources(self) -> tuple[Artifact, ...]:
+        """What has to be built from source."""
+        return tuple(one for one in self.artifacts if one.from_source)
 
-def make_plan(lock: Lock, base: Base, os_packages: Sequence[str] = ()) -> BuildPlan:
+
+def make_plan(
+    lock: Lock, base: Base, os_packages: Sequence[str] = (), *, allow_source: bool = False
+) -> BuildPlan:
     """Raises BuildError for a lock that cannot be built, naming what stands in the way."""
     check_reference(base.reference, "image.base")
-    wanted = artifacts(lock)
+    wanted = artifacts(lock, allow_source=allow_source)
     return BuildPlan(
         base=base,
         python_version=python_version(lock),
@@ -138,10 +150,14 @@ def make_plan(lock: Lock, base: Base, os_packages: Sequence[str] = ()) -> BuildP
     )
 
 
-def artifacts(lock: Lock) -> tuple[Artifact, ...]:
+def artifacts(lock: Lock, *, allow_source: bool = False) -> tuple[Artifact, ...]:
     """The files that an image of the lock consists of; raises BuildError as make_plan does."""
     check_buildable(lock)
-    return tuple(_artifact(package) for package in lock.packages if _applies(package, lock))
+    return tuple(
+        _artifact(package, allow_source=allow_source)
+        for package in lock.packages
+        if _applies(package, lock)
+    )
 
 
 def skipped(lock: Lock) -> tuple[tuple[str, str], ...]:
@@ -200,14 +216,29 @@ def python_version(lock: Lock) -> str:
     return version
 
 
-def _artifact(package: Package) -> Artifact:
-    if not package.wheels or package.version is None:
+def _artifact(package: Package, *, allow_source: bool) -> Artifact:
+    name, version = package.name, str(package.version)
+    if package.wheels and package.version is not None:
+        return Artifact(name=name, version=version, wheel=package.wheels[0])
+    sdist = package.sdist
+    if sdist is None or package.version is None:
+        raise BuildError(f"{name} has neither a wheel nor a source archive", hint=_own(package))
+    if not allow_source:
         raise BuildError(
-            f"{package.name} has no wheel; building from source is not done silently",
-            hint=f"build its wheel (pip wheel --no-deps {package.name}=={package.version}) and "
-            "capture again with --wheelhouse DIR",
+            f"{name} has no wheel; building from source is not done silently",
+            hint=f"allow it (envlock build --allow-source), or {_own(package)}",
         )
-    return Artifact(name=package.name, version=str(package.version), wheel=package.wheels[0])
+    file = PackageWheel(
+        name=sdist.filename, url=sdist.url, path=sdist.path, size=sdist.size, hashes=sdist.hashes
+    )
+    return Artifact(name=name, version=version, wheel=file)
+
+
+def _own(package: Package) -> str:
+    return (
+        f"build its wheel (pip wheel --no-deps {package.name}=={package.version}) and "
+        "capture again with --wheelhouse DIR"
+    )
 
 
 def _layers(wanted: Sequence[Artifact]) -> tuple[Layer, ...]:

@@ -43,6 +43,8 @@ def render_context(lock: Lock, plan: BuildPlan, *, wheels: bool) -> Mapping[str,
         "requirements.txt": _requirements(plan, wheels=wheels).encode("ascii"),
         "embedded.toml": embedded_lock(lock),
     }
+    if plan.sources:
+        files["build_sources.py"] = (folder / "build_sources.py").read_bytes()
     if plan.os_packages:
         files["os_packages.py"] = (folder / "os_packages.py").read_bytes()
         files["os-packages.txt"] = "".join(f"{pin}\n" for pin in plan.os_packages).encode("ascii")
@@ -98,6 +100,10 @@ def _plan_json(plan: BuildPlan) -> bytes:
         "prefix": plan.prefix,
         "lock_path": plan.lock_path,
         "workdir": plan.workdir,
+        "sources": [
+            {"name": one.name, "version": one.version, "file": one.wheel.filename}
+            for one in plan.sources
+        ],
         "layers": [{"name": layer.name, "packages": layer.packages} for layer in plan.layers],
     }
     return (json.dumps(content, indent=1, sort_keys=True) + "\n").encode("ascii")
@@ -106,7 +112,7 @@ def _plan_json(plan: BuildPlan) -> bytes:
 def _requirements(plan: BuildPlan, *, wheels: bool) -> str:
     """One line each, ending in hashes: nothing that is not pinned by content is installed."""
     lines = []
-    for artifact in plan.artifacts:
+    for artifact in (one for one in plan.artifacts if not one.from_source):
         wheel = artifact.wheel
         hashes = "".join(f" --hash={kind}:{value}" for kind, value in sorted(wheel.hashes.items()))
         fetched = f" @ {wheel.url}" if wheel.url and not wheels else f"=={artifact.version}"

@@ -120,7 +120,23 @@ def expected(lock: Lock, found: Observation) -> Observation:
     files = found.files
     if isinstance(files, FileCheck):  # an image of the lock has them all, unaltered
         files = FileCheck(checked=files.checked)
-    return image_side(lock.observed).changed(env=env, files=files)
+    packages = _packages(lock, found)
+    return image_side(lock.observed).changed(env=env, files=files, packages=packages)
+
+
+def _packages(lock: Lock, found: Observation) -> object:
+    """The lock's. What an image built from source is another build: its bytes cannot be promised."""
+    packages, there = lock.observed.packages, found.packages
+    if not isinstance(packages, dict) or not isinstance(there, dict):
+        return packages
+    built = {package.name for package in lock.packages if not package.wheels}
+    reason = Unknown(unknown="built from source in the image: not the bytes of the captured build")
+    return {
+        name: package.changed(record=reason)
+        if name in built and name in there and there[name].record != package.record
+        else package
+        for name, package in packages.items()
+    }
 
 
 def image_side(observation: Observation) -> Observation:

@@ -63,7 +63,9 @@ class Job:
         self.say(f"base {base.name}@{base.digest}: {base.origin}")
         for line in base.settings.lines():
             self.say(line)
-        plan = make_plan(self.lock, base, self.options.os_packages)
+        plan = make_plan(
+            self.lock, base, self.options.os_packages, allow_source=self.options.allow_source
+        )
         for note in (check_flavour(self.flavour, base, self.lock), twice(plan)):
             if note is not None:
                 self.say(note)

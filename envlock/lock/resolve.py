@@ -13,9 +13,10 @@ import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import TypeVar
 from urllib.parse import unquote, urlsplit
 
-from packaging.pylock import Package, PackageVcs, PackageWheel, Pylock
+from packaging.pylock import Package, PackageSdist, PackageVcs, PackageWheel, Pylock
 from packaging.utils import canonicalize_name, parse_wheel_filename
 from packaging.version import InvalidVersion, Version
 
@@ -27,6 +28,8 @@ from envlock.lock.pip_config import Sources
 from envlock.lock.strict import parse_toml
 from envlock.redact import redact
 from envlock.targets.process import Limits, run
+
+File = TypeVar("File", PackageWheel, PackageSdist)
 
 PYTORCH_INDEX = "https://download.pytorch.org/whl"
 """Each local version (``cu121``, ``cpu``, ``rocm6.0``) has an index of its own below it."""
@@ -301,9 +304,9 @@ def _choose(
             wheel = _installed_wheel(package.wheels, installed.get(package.name))
             hosts[package.name] = _host(wheel.url)
             entry = replace(package, wheels=[_portable(wheel)], sdist=None, index=None)
-        elif package.sdist and package.sdist.url:
+        elif package.sdist:
             hosts[package.name] = _host(package.sdist.url)
-            entry = replace(package, index=None)
+            entry = replace(package, sdist=_portable(package.sdist), index=None)
         chosen.append(entry)
     return tuple(chosen), hosts
 
@@ -316,12 +319,12 @@ def _installed_wheel(wheels: Sequence[PackageWheel], observed: Observed | None) 
     return wheels[0]
 
 
-def _portable(wheel: PackageWheel) -> PackageWheel:
-    """A wheel of this machine's disk is named by its file, not by a URL of this machine."""
-    if wheel.url and urlsplit(wheel.url).scheme != "file":
-        return replace(wheel, upload_time=None)
-    name = wheel.filename if wheel.path or not wheel.url else unquote(wheel.url.rpartition("/")[2])
-    return PackageWheel(path=name, hashes=wheel.hashes, size=wheel.size)
+def _portable(file: File) -> File:
+    """A file of this machine's disk is named by its name, not by a URL of this machine."""
+    if file.url and urlsplit(file.url).scheme != "file":
+        return replace(file, upload_time=None)
+    name = file.filename if file.path or not file.url else unquote(file.url.rpartition("/")[2])
+    return type(file)(path=name, hashes=file.hashes, size=file.size)
 
 
 def _host(url: str | None) -> str:

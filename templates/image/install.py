@@ -20,6 +20,7 @@ from typing import Any
 
 HERE = Path("/run/envlock")
 STAGE = Path("/stage")
+BUILT = Path("/built")
 CA_BUNDLE = Path("/run/secrets/ca_bundle")
 EPOCH = 315532800  # 1980-01-01, the oldest time a wheel can hold
 UNWANTED = ("direct_url.json", "INSTALLER", "REQUESTED", "uv_cache.json", "uv_build.json")
@@ -36,6 +37,7 @@ def main() -> None:
     make_environment(prefix)
     site = prefix / "lib" / PYTHON / "site-packages"
     install(prefix, HERE / "requirements.txt")
+    install_built(plan, prefix)
     settle_contested(plan, prefix, site)
     (prefix / ".lock").unlink(missing_ok=True)  # uv's
     for bytecode in sorted(prefix.rglob("__pycache__")):
@@ -61,16 +63,31 @@ def make_environment(prefix: Path) -> None:
 
 def install(prefix: Path, requirements: Path, *more: str) -> None:
     """By name, version and hash from a requirements file; no configuration of the base's."""
+    options = ["--require-hashes"]
+    wheels = HERE / "wheels"
+    if wheels.is_dir():
+        options += ["--offline", "--no-index", "--find-links", str(wheels)]
+    run_uv(prefix, *options, *more, "--requirements", str(requirements))
+
+
+def install_built(plan: dict[str, Any], prefix: Path) -> None:
+    """The wheels that another stage built from source: exactly one each, of what the plan names."""
+    for source in plan["sources"]:
+        found = sorted((BUILT / source["name"]).glob("*.whl"))
+        names = [re.sub(r"[-_.]+", "-", path.name).lower() for path in found]
+        wanted = re.sub(r"[-_.]+", "-", f"{source['name']}-{source['version']}-").lower()
+        if len(found) != 1 or not names[0].startswith(wanted):
+            sys.exit(f"envlock: what was built for {source['name']} is not {wanted}: {names}")
+        run_uv(prefix, "--offline", "--no-index", str(found[0]))
+
+
+def run_uv(prefix: Path, *more: str) -> None:
     environment = {"PATH": "/usr/bin:/bin", "HOME": "/nonexistent", "LC_ALL": "C.UTF-8"}
     if CA_BUNDLE.exists():
         environment["SSL_CERT_FILE"] = str(CA_BUNDLE)
     command = [str(HERE / "uv"), "pip", "install", "--quiet", "--no-config", "--no-cache"]
     command += ["--no-python-downloads", "--python", str(prefix / "bin" / "python")]
-    command += ["--no-deps", "--require-hashes", "--only-binary", ":all:", "--link-mode", "copy"]
-    wheels = HERE / "wheels"
-    if wheels.is_dir():
-        command += ["--offline", "--no-index", "--find-links", str(wheels)]
-    command += [*more, "--requirements", str(requirements)]
+    command += ["--no-deps", "--only-binary", ":all:", "--link-mode", "copy", *more]
     code = subprocess.call(command, env=environment, stdin=subprocess.DEVNULL)
     if code:
         sys.exit(f"envlock: uv could not install the locked packages (exit code {code})")

@@ -9,7 +9,7 @@ import pytest
 from envlock.errors import TargetError, UsageError
 from envlock.image.base import BaseChoice
 from envlock.image.choices import EngineChoice
-from envlock.image.engines import Machine, Way, choose
+from envlock.image.engines import Machine, Way, check_sources, choose
 from envlock.image.fetch import Shelves
 from envlock.image.options import BuildOptions
 from envlock.image.output import Kind, Output
@@ -76,3 +76,11 @@ def test_where_an_image_goes_when_nobody_says() -> None:
         choose(options(EngineChoice.BUILDAH), [], BOTH)
     with pytest.raises(UsageError, match="no engine to put the image into"):
         choose(options(EngineChoice.NONE), [], BOTH)
+
+
+def test_sources_are_built_only_where_the_network_is_off() -> None:
+    check_sources(Way.DOCKER, [])
+    with pytest.raises(UsageError, match="Buildah"):
+        check_sources(Way.BUILDAH, [])
+    with pytest.raises(UsageError, match="must not have it"):
+        check_sources(Way.DOCKER, ["hostname=3.23"])

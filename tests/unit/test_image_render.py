@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import json
 import random
 import string
+from dataclasses import replace
+from typing import Any
 
 import pytest
 
-from envlock.errors import InputError
+from envlock.errors import BuildError, InputError
 from envlock.image.base import named_base
 from envlock.image.plan import make_plan
 from envlock.image.render import dockerfile_quote, render_context, render_dockerfile
@@ -19,9 +22,10 @@ from tests.unit.dockerfile_parser import (
     shape,
     unquoted,
 )
-from tests.unit.locks import lock
+from tests.unit.locks import DIGEST, lock, packages, wheel
 
 SEED = 20260101
+SDIST = {"url": "https://files.example/numpy-1.26.4.tar.gz", "hashes": {"sha256": DIGEST}}
 HARMFUL = "\"'\\$`${}#;&|<>()[]*?!~%^=, \t-+:/@AaZz09_."
 PRINTABLE = [c for c in string.printable if c.isprintable()]
 
@@ -44,6 +48,26 @@ def settings(parsed: list[Instruction]) -> dict[str, str]:
             if name != "PATH":
                 found[name] = unquoted(value)
     return found
+
+
+def test_what_is_built_from_source_has_a_stage_of_its_own() -> None:
+    entries: list[dict[str, Any]] = [
+        {"name": "torch", "version": "2.3.0", "wheels": [wheel("torch", "2.3.0")]},
+        {"name": "numpy", "version": "1.26.4", "sdist": SDIST},
+    ]
+    made = replace(lock(), packages=packages(entries))
+    with pytest.raises(BuildError, match="numpy has no wheel"):
+        make_plan(made, named_base(None, made))
+    plan = make_plan(made, named_base(None, made), allow_source=True)
+    files = render_context(made, plan, wheels=True)
+    assert shape(files["Dockerfile"].decode())[:7] == [
+        *("FROM", "USER", "RUN"),  # sources
+        *("FROM", "USER", "COPY", "RUN"),  # install
+    ]
+    assert b"numpy" not in files["requirements.txt"]
+    (source,) = json.loads(files["plan.json"])["sources"]
+    assert source == {"name": "numpy", "version": "1.26.4", "file": "numpy-1.26.4.tar.gz"}
+    assert "build_sources.py" in files
 
 
 def test_the_parser_sees_what_a_builder_would_obey() -> None:
