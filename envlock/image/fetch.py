@@ -17,6 +17,7 @@ from urllib.parse import urlsplit
 
 from envlock.errors import BuildError, InputError
 from envlock.image.download import continued, receive
+from envlock.image.kept import MOST_FILES_BYTES, mark_used, prune
 from envlock.image.plan import Artifact
 
 _CHUNK = 1 << 20
@@ -95,6 +96,10 @@ def gather(
             stopped.set()  # the others end at their next chunk, and keep what they have
             pool.shutdown(wait=False, cancel_futures=True)
             raise
+    for path in paths.values():
+        if path.parent.parent == shelves.cache:
+            mark_used(path.parent)
+    prune(shelves.cache, MOST_FILES_BYTES)
     return paths
 
 

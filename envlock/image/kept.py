@@ -15,6 +15,8 @@ _STRAY_AGE_S = 86400
 MOST_LAYERS_BYTES = 32 << 30
 """Six or so environments with CUDA."""
 MOST_BASES_BYTES = 8 << 30
+MOST_FILES_BYTES = 32 << 30
+"""Downloaded wheels."""
 IN_USE_S = 4 * 3600
 """Longer than a build and a push may take: whatever was used since may be some running build's."""
 

@@ -8,7 +8,10 @@ from pathlib import Path
 
 import pytest
 
+from envlock.image import fetch
+from envlock.image.fetch import Shelves
 from envlock.image.kept import IN_USE_S, STRAY, mark_used, prune, sweep
+from tests.unit.wheels import make_wheel
 
 
 def entry(folder: Path, name: str, *, size: int = 100, unused_s: float = 10 * IN_USE_S) -> Path:
@@ -49,6 +52,22 @@ def test_files_that_were_handed_out_as_hard_links_live_on(tmp_path: Path) -> Non
     os.link(kept / "layer.tar", tmp_path / "given.tar")
     prune(tmp_path / "layers", 0)
     assert (tmp_path / "given.tar").read_bytes() == bytes(100)
+
+
+def test_downloads_that_are_used_stay_when_others_go(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(fetch, "MOST_FILES_BYTES", 150)
+    wanted = make_wheel(tmp_path / "made")
+    cache = tmp_path / "cache"
+    digest = wanted.wheel.hashes["sha256"]
+    (cache / digest).mkdir(parents=True)
+    (tmp_path / "made" / wanted.wheel.filename).rename(cache / digest / wanted.wheel.filename)
+    aged(cache / digest, 20 * IN_USE_S)
+    entry(cache, "old")
+    found = fetch.gather([wanted], Shelves(folders=[], cache=cache), lambda _: None)
+    assert found == {"demo": cache / digest / wanted.wheel.filename}
+    assert names(cache) == [digest]
 
 
 def test_nothing_to_do(tmp_path: Path) -> None:
