@@ -13,6 +13,13 @@ from tests.hostile_inputs import Input
 from tests.hostile_places import GOOD
 from tests.hostile_routes import Bench, Line, call, check
 from tests.hostile_sample import Sample
+from tests.hostile_targets import (
+    environment_lines,
+    folder_lines,
+    image_lines,
+    interpreter_lines,
+    noise_lines,
+)
 
 Live = Callable[[Input, Path], Iterator[Line]]
 
@@ -106,9 +113,10 @@ _PLACES: tuple[tuple[str, Live, bool], ...] = (
     (r"build", _build_option, False),
     (r"wheel archive .*", wheel_archives, False),
     (r"image\.base", base_with_onbuild, False),
-    (
-        _CAPTURED,
-        captured_lines,
-        True,
-    ),
+    (_CAPTURED, captured_lines, True),
+    (r"probe (?:stdout|output)", noise_lines, True),
+    (r"interpreter", interpreter_lines, True),
+    (r"interpreter of somebody else", environment_lines, True),
+    (r"working folder", folder_lines, True),
+    (r"image|os\.release\.\w+", image_lines, True),
 )

@@ -65,7 +65,9 @@ def verify(name: str, options: VerifyOptions) -> Report:
     options.say(f"verifying image:{name} ({image.image_id})")
     with ImageTarget(engine=engine, image=image, options=options.container) as target:
         lock = options.lock or embedded_lock(target, image)
-        found = observe(target, deep=True, check_files=True, progress=options.progress)
+        found = observe(
+            target, deep=True, check_files=True, progress=options.progress, say=options.say
+        )
         measured = None
         if options.smoke and not isinstance(found.torch, Absent | Unknown):
             measured = measure(target, device=options.device, progress=options.say)

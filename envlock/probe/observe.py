@@ -90,6 +90,7 @@ def work(arguments: list[str]) -> dict[str, object]:
         "observed": observed,
         "requires": {name: dist.requires for name, dist in packages.dists.items()},
         "markers": markers(),
+        "notes": observe_common.notes[:8],
     }
 
 

@@ -23,6 +23,10 @@ def unknown(why: object) -> dict[str, object]:
     return {"unknown": str(why)[:400]}
 
 
+notes: list[str] = []
+"""For the person who captures: what was odd on the way, though it was read."""
+
+
 def is_value(fact: object) -> bool:
     return not (isinstance(fact, dict) and fact.keys() in ({"absent"}, {"unknown"}))
 

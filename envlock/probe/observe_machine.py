@@ -63,7 +63,12 @@ def _distribution() -> object:
     for path in ("/etc/os-release", "/usr/lib/os-release"):
         text = observe_common.read_text(path, 1 << 16)
         if text is not None:
-            fields = dict(re.findall(r"^(ID|VERSION_ID)=[\"']?([^\"'\n]*)", text, re.MULTILINE))
+            pairs = re.findall(r"^(ID|VERSION_ID)=[\"']?([^\"'\n]*)", text, re.MULTILINE)
+            fields = dict(pairs)
+            for key in fields:
+                if [found for found, _ in pairs].count(key) > 1:
+                    said = "%s: duplicate %s: the last one counts, as in a shell"
+                    observe_common.notes.append(said % (path, key))
             name = " ".join(fields[k] for k in ("ID", "VERSION_ID") if fields.get(k))
             return observe_common.text_fact(name) if name else unknown("os-release has no ID")
     return unknown("no os-release")

@@ -161,11 +161,19 @@ def _crashed(done: Completed, call: ProbeCall, label: str) -> TargetError:
 def _said(done: Completed) -> str:
     """What the program printed, in labelled blocks, for the person who has to find out why."""
     blocks = [
-        f"\n{name}:\n{safe_text(raw)}"
+        f"\n{name}{'' if _is_utf8(raw) else ' (not UTF-8)'}:\n{safe_text(raw)}"
         for name, raw in (("standard output", done.stdout), ("standard error", done.stderr))
         if raw.strip()
     ]
     return "".join(blocks)
+
+
+def _is_utf8(raw: bytes) -> bool:
+    try:
+        raw.decode("utf-8")
+    except UnicodeDecodeError:
+        return False
+    return True
 
 
 def _short(text: object) -> str:

@@ -25,6 +25,9 @@ class ProbeCall:
     meanwhile: Callable[[], None] | None = None
     """Work of the host's own that can be done while the probe runs."""
 
+    whole_environment: bool = False
+    """Give it every variable of the person: what it runs is the person's own program."""
+
     def source(self) -> bytes:
         """The probe with the sibling files that it imports, as one program."""
         return bundle(PROBES, self.probe)

@@ -15,6 +15,7 @@ from envlock.errors import TargetError
 from envlock.redact import redact
 from envlock.targets.answer import limits_named, new_token, probe_arguments, read_answer
 from envlock.targets.base import ProbeCall
+from envlock.targets.environment import passed_on
 from envlock.targets.process import Limits, run
 
 _ON_WINDOWS = os.name == "nt"
@@ -22,10 +23,7 @@ _ON_WINDOWS = os.name == "nt"
 
 @dataclass(frozen=True, slots=True)
 class LocalInterpreter:
-    """Runs probes in an interpreter with the environment that envlock itself was given.
-
-    The variables are passed on unchanged, because they are part of what is observed.
-    """
+    """Runs probes in an interpreter with what they measure of envlock's own environment."""
 
     path: Path
 
@@ -47,7 +45,7 @@ class LocalInterpreter:
                 limits=Limits(timeout_s=call.timeout_s),
                 stdin=call.source(),
                 cwd=Path(folder),
-                env=_passed_on(),
+                env=_environment(call),
                 on_stderr=call.on_stderr,
                 meanwhile=call.meanwhile,
             )
@@ -63,12 +61,9 @@ class LocalInterpreter:
             raise TargetError(f"{redact(str(self.path))} may not be executed", hint=hint)
 
 
-def _passed_on() -> dict[str, str]:
-    """This process's variables.
-
-    PWD keeps saying where the person stands, since the probe is started in an empty folder.
-    """
-    variables = dict(os.environ)
+def _environment(call: ProbeCall) -> dict[str, str]:
+    """PWD keeps saying where the person stands, since the probe is started in an empty folder."""
+    variables = dict(os.environ) if call.whole_environment else passed_on(os.environ)
     with contextlib.suppress(FileNotFoundError):  # a folder that was removed meanwhile
         variables["PWD"] = str(Path.cwd())
     return variables

@@ -117,6 +117,7 @@ def trace_function(python: Path, folder: Path, function: str, steps: int) -> dic
             probe="trace_memory",
             arguments=[os.path.abspath(folder), function, str(steps)],  # noqa: PTH100
             timeout_s=600.0,
+            whole_environment=True,
         )
     )
     trace = answer.get("trace")

@@ -111,6 +111,7 @@ def observe_in(target: Target, reading: Reading) -> Observation:
         check_files=reading.check_files,
         preflight=reading.preflight,
         progress=reading.progress,
+        say=reading.say,
     )
 
 

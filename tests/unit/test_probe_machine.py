@@ -177,3 +177,24 @@ def test_a_device_that_only_opening_shows_as_denied(
     root = tree(tmp_path, {"nvidiactl": ""})
     monkeypatch.setattr(machine.os, "open", denied)
     assert machine._devices(root)["nvidiactl"] == "denied"
+
+
+@pytest.mark.parametrize(
+    ("text", "fact", "notes"),
+    [
+        ('ID=debian\nVERSION_ID="12"\n', "debian 12", []),
+        ("ID=debian\nID=evil\n", "evil", ["ID"]),
+        ("ID=a\nVERSION_ID=1\nVERSION_ID=2\nID=b\nID=c\n", "c 2", ["ID", "VERSION_ID"]),
+        ("IDX=a\nXID=b\nID=c\nBUILD_ID=d\n", "c", []),
+    ],
+)
+def test_of_a_name_that_stands_twice_the_last_counts_and_it_is_said(
+    text: str, fact: str, notes: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    common = machine.observe_common
+    monkeypatch.setattr(common, "notes", [])
+    monkeypatch.setattr(common, "read_text", lambda *_: text)
+    assert machine._distribution() == fact
+    assert [
+        f"duplicate {name}:" in said for name, said in zip(notes, common.notes, strict=True)
+    ] == [True for _ in notes]
