@@ -79,10 +79,15 @@ def engine() -> bool:
 
 
 def faults() -> bool:
-    """The engine tier's interrupted builds once more, at more moments."""
+    """Interrupted builds, killed saves and random locks once more, more of each."""
     ensure_engine()
     ensure_base()
-    return pytest("tests/engine/test_build_faults.py", env={"ENVLOCK_TEST_MOMENTS": "20"})
+    more = {
+        "tests/engine/test_build_faults.py": {"ENVLOCK_TEST_MOMENTS": "20"},
+        "tests/engine/test_random_locks.py": {"ENVLOCK_TEST_LOCKS": "50"},
+        "tests/process/test_save.py": {"ENVLOCK_TEST_KILLS": "200"},
+    }
+    return all([pytest(path, env=env) for path, env in more.items()])
 
 
 def cuda_image() -> bool:

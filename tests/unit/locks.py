@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import string
+from random import Random
 from typing import Any
 
 from packaging.pylock import Package, Pylock
@@ -12,6 +14,18 @@ from envlock.lock.model import End, EnvlockTable, ImageTable, Lock
 from envlock.lock.observation import Observation
 
 DIGEST = "0" * 64
+_HARMFUL = "\"'\\$`${}#;&|<>()[]*?!~%^=, -+:/@AaZz09_."
+_PRINTABLE = [c for c in string.printable if c.isprintable()]
+
+
+def random_variables(random_: Random) -> dict[str, str]:
+    """Variables of an image whose values a careless template would let a builder read."""
+    return {
+        f"OMP_{''.join(random_.choices(string.ascii_uppercase, k=8))}_{n}": "".join(
+            random_.choices(random_.choice([_HARMFUL, _PRINTABLE]), k=random_.randrange(40))
+        )
+        for n in range(random_.randrange(1, 4))
+    }
 
 
 def observation(**changes: Any) -> Observation:

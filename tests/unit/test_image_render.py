@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import random
-import string
 from dataclasses import replace
 from typing import Any
 
@@ -22,12 +21,10 @@ from tests.unit.dockerfile_parser import (
     shape,
     unquoted,
 )
-from tests.unit.locks import DIGEST, lock, packages, wheel
+from tests.unit.locks import DIGEST, lock, packages, random_variables, wheel
 
 SEED = 20260101
 SDIST = {"url": "https://files.example/numpy-1.26.4.tar.gz", "hashes": {"sha256": DIGEST}}
-HARMFUL = "\"'\\$`${}#;&|<>()[]*?!~%^=, \t-+:/@AaZz09_."
-PRINTABLE = [c for c in string.printable if c.isprintable()]
 
 
 def dockerfile_of(env: dict[str, str] | None = None, base: str | None = None) -> str:
@@ -111,13 +108,7 @@ def test_a_thousand_random_locks_give_the_same_instructions_and_values() -> None
     random_ = random.Random(SEED)
     without_env = [kind for kind in shape(BENIGN) if kind != "ENV"]
     for _ in range(1000):
-        env = {
-            f"OMP_{''.join(random_.choices(string.ascii_uppercase, k=8))}_{n}": "".join(
-                random_.choices(random_.choice([HARMFUL.replace("\t", ""), PRINTABLE]), k=length)
-            )
-            for n in range(random_.randrange(1, 4))
-            if (length := random_.randrange(40)) >= 0
-        }
+        env = random_variables(random_)
         parsed = instructions(dockerfile_of(env))
         kinds = [instruction.kind for instruction in parsed]
         assert [kind for kind in kinds if kind != "ENV"] == without_env
