@@ -87,7 +87,7 @@ def faults() -> bool:
         "tests/engine/test_random_locks.py": {"ENVLOCK_TEST_LOCKS": "50"},
         "tests/process/test_save.py": {"ENVLOCK_TEST_KILLS": "200"},
     }
-    return all([pytest(path, env=env) for path, env in more.items()])
+    return all(pytest(path, env=env) for path, env in more.items())
 
 
 def cuda_image() -> bool:
