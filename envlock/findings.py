@@ -67,8 +67,14 @@ class Finding:
     evidence: tuple[Evidence, ...] = ()
     sources: tuple[str, ...] = ()
     folded: tuple[Finding, ...] = ()
+    waived: str = ""
+    """Why a policy accepts it, and until when; empty: it counts. It is shown all the same."""
     explains: tuple[str, ...] = ()
     """Subjects (``fnmatch`` patterns) that follow from this cause; they fold under it."""
+
+    def fails(self, fail_on: Severity | None) -> bool:
+        """Whether it fails a check at this threshold."""
+        return fail_on is not None and not self.waived and self.severity.rank <= fail_on.rank
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -88,6 +94,4 @@ class Report:
         """The verdict at a threshold; ``None`` never fails. Nothing checked is never a pass."""
         if self.checked == 0:
             return Result.NOTHING
-        if fail_on is not None and any(f.severity.rank <= fail_on.rank for f in self.findings):
-            return Result.FAIL
-        return Result.PASS
+        return Result.FAIL if any(f.fails(fail_on) for f in self.findings) else Result.PASS

@@ -92,6 +92,16 @@ Tolerances = Annotated[
 ]
 
 
+PolicyOption = Annotated[
+    Path | None,
+    Option(
+        "--policy",
+        metavar="FILE",
+        help="What is let through (docs/policy.md); else envlock.toml or pyproject.toml here.",
+    ),
+]
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Reporting:
     """How the reports of one command leave the program."""

@@ -1,12 +1,25 @@
 from __future__ import annotations
 
+import os
+from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 from envlock.cli import options as opt
 from envlock.cli.parser import Argument, Option
 from envlock.cli.talk import counter, say
+from envlock.errors import EnvlockError
+from envlock.findings import Report
 from envlock.report import Format
+
+if TYPE_CHECKING:  # judging needs the facts, which --help does not
+    from envlock.diff.policy import Policy
+    from envlock.image.verify import VerifyOptions
+    from envlock.rules.behaviour_tolerances import Tolerance
+
+_AT_ONCE = 4
+"""Each runs a container with its own limits of memory and threads."""
 
 
 def verify(
@@ -16,6 +29,7 @@ def verify(
         Path | None,
         Option("--lock", metavar="LOCK", help="What they should be; else the lock inside."),
     ] = None,
+    policy: opt.PolicyOption = None,
     python: opt.PythonOption = None,
     device: opt.DeviceOption = opt.Device.CPU,
     no_smoke: Annotated[bool, Option("--no-smoke", help="Leave the smoke test out.")] = False,
@@ -34,28 +48,31 @@ def verify(
 
     envlock verify team/train:2.3
     envlock verify team/train:2.3 --lock pylock.env.toml --report json=verify.json
+    envlock verify team/train:2.3 team/eval:2.3 --policy envlock.toml
     """
-    from envlock.image.verify import VerifyOptions, verify  # noqa: PLC0415
+    from envlock.image.verify import VerifyOptions  # noqa: PLC0415
     from envlock.lock.io import load_lock  # noqa: PLC0415
     from envlock.targets.container import ContainerOptions  # noqa: PLC0415
 
+    agreed = _policy(policy)
     with counter("checking files") as progress:
         wanted = VerifyOptions(
             say=say,
             lock=load_lock(lock) if lock else None,
             device=device.value,
             smoke=not no_smoke,
-            limits=opt.limits_of(tolerances),
+            limits=_limits(tolerances, agreed),
+            policy=agreed,
             container=ContainerOptions(
                 python=python,
                 memory_bytes=memory << 20,
                 shm_bytes=shm_size << 20,
                 gpus=device is opt.Device.CUDA,
             ),
-            progress=progress,
+            progress=progress if len(images) == 1 else None,
         )
-        reports = [verify(image.removeprefix("image:"), wanted) for image in images]
-    return opt.Reporting(
+        reports, failed = _all([image.removeprefix("image:") for image in images], wanted)
+    code = opt.Reporting(
         format=format_,
         output=output,
         more=report or (),
@@ -63,3 +80,59 @@ def verify(
         ignore=ignore or (),
         verbose=verbose,
     ).publish(reports)
+    if failed is not None:  # told now, below the reports of the others
+        raise failed
+    return code
+
+
+def _all(images: list[str], wanted: VerifyOptions) -> tuple[list[Report], EnvlockError | None]:
+    """The reports, in the order of the images; and what the worst of those that have none failed by.
+
+    Raises it where no image has a report.
+    """
+    from dataclasses import replace  # noqa: PLC0415
+
+    from envlock.image.verify import verify  # noqa: PLC0415
+
+    if len(images) == 1:
+        return [verify(images[0], wanted)], None
+
+    def one(image: str) -> Report | EnvlockError:
+        try:
+            return verify(image, replace(wanted, say=_named(image)))
+        except EnvlockError as error:
+            say(f"{image}: failed: {error.message}")
+            error.message = f"{image}: {error.message}"
+            return error
+
+    with ThreadPoolExecutor(max_workers=min(_AT_ONCE, os.cpu_count() or 1, len(images))) as pool:
+        answers = list(pool.map(one, images))
+    reports = [answer for answer in answers if isinstance(answer, Report)]
+    failures = [answer for answer in answers if isinstance(answer, EnvlockError)]
+    worst = max(failures, key=lambda error: error.code, default=None)
+    if worst is not None and not reports:
+        raise worst
+    return reports, worst
+
+
+def _named(image: str) -> Callable[[str], None]:
+    return lambda text: say(f"{image}: {text}")
+
+
+def _policy(path: Path | None) -> Policy:
+    from envlock.diff.policy import Policy, find_policy, read_policy  # noqa: PLC0415
+
+    found = path or find_policy(Path.cwd())
+    if found is None:
+        return Policy()
+    say(f"policy: {found}")
+    return read_policy(found)
+
+
+def _limits(given: Path | None, policy: Policy) -> Mapping[str, Tolerance] | None:
+    """``--tolerances`` goes before the policy's."""
+    if given is not None or not policy.tolerances:
+        return opt.limits_of(given)
+    from envlock.rules.behaviour_tolerances import with_tables  # noqa: PLC0415
+
+    return with_tables(policy.tolerances, "tolerances of the policy")

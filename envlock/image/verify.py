@@ -6,12 +6,15 @@ image can hold. What the image claims is read with envlock's own probes, inside 
 
 from __future__ import annotations
 
+import datetime as dt
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 
 from envlock.diff.judge import Judgement, judge_pair
+from envlock.diff.policy import Policy, apply_policy
 from envlock.errors import InputError, NothingComparedError
 from envlock.findings import Report
+from envlock.image.gates import judge_gates
 from envlock.image.plan import LABEL, LOCK_PATH, runtime_env
 from envlock.image.smoke import DeviceClass, record_of
 from envlock.lock.behaviour import BehaviourRecord
@@ -50,6 +53,8 @@ class VerifyOptions:
     smoke: bool = True
     limits: Mapping[str, Tolerance] | None = None
     """Of the smoke test; None: envlock's own."""
+    policy: Policy = field(default_factory=Policy)
+    """What is let through, and what is demanded besides."""
     container: ContainerOptions = field(default_factory=ContainerOptions)
     progress: Callable[[int, int], None] | None = None
 
@@ -71,10 +76,10 @@ def verify(name: str, options: VerifyOptions) -> Report:
         measured = None
         if options.smoke and not isinstance(found.torch, Absent | Unknown):
             measured = measure(target, device=options.device, progress=options.say)
-    judgement = judge_image(lock, found)
+    judgement = joined(judge_image(lock, found), judge_gates(options.policy, lock, image, found))
     if measured is not None:
         judgement = joined(judgement, behaviour_judgement(lock, measured, options.limits))
-    return Report(
+    report = Report(
         command="verify",
         left=f"lock {lock.table.id.rpartition(':')[2][:12]}",
         right=f"image:{image.image_id[:19]}"
@@ -84,6 +89,10 @@ def verify(name: str, options: VerifyOptions) -> Report:
         checked=judgement.checked,
         unknown=judgement.unknown,
     )
+    applied = apply_policy(options.policy, report, dt.date.today())  # noqa: DTZ011 - a day
+    for waiver in applied.idle:
+        options.say(f"note: nothing here needs the waiver of {waiver.code} ({waiver.reason})")
+    return applied.report
 
 
 def embedded_lock(target: ImageTarget, image: ImageInfo) -> Lock:

@@ -44,6 +44,7 @@ def _finding(finding: Finding) -> dict[str, Any]:
         "right": finding.right,
         "message": finding.message,
         "hint": finding.hint,
+        **({"waived": finding.waived} if finding.waived else {}),
         "evidence": [_evidence(evidence) for evidence in finding.evidence],
         "sources": list(finding.sources),
         "folded": [_finding(folded) for folded in finding.folded],

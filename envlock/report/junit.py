@@ -33,7 +33,7 @@ def _suite(report: Report, fail_on: Severity | None) -> ET.Element:
     for finding in report.findings:
         name = f"{neutral(finding.code)} {wording.subject_name(finding.subject)}"
         case = _case(suite, family, name)
-        if fail_on is not None and finding.severity.rank <= fail_on.rank:
+        if finding.fails(fail_on):
             outcome = ET.SubElement(
                 case,
                 "failure",

@@ -82,7 +82,7 @@ def _tail(finding: Finding) -> list[str]:
 
 def _note(note: Finding) -> str:
     """In one line: the values where they say it, else the message."""
-    if wording.change(note):
+    if wording.note(note) == wording.change(note):
         return _heading(note)
     return f"{_heading(note, values=False)}: {spans(wording.message(note.message))}"
 

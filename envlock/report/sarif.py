@@ -90,7 +90,16 @@ def _result(finding: Finding, report: Report, position: int) -> dict[str, Any]:
             }
         ],
         "partialFingerprints": {"envlock/v1": _fingerprint(finding, report)},
+        **({"suppressions": [_suppression(finding)]} if finding.waived else {}),
         "properties": _properties(finding),
+    }
+
+
+def _suppression(finding: Finding) -> dict[str, str]:
+    return {
+        "kind": "external",
+        "status": "accepted",
+        "justification": text(neutral(finding.waived)),
     }
 
 

@@ -108,7 +108,7 @@ def _notes(page: _Page, notes: list[Finding], *, verbose: bool) -> None:
     column = max(len(wording.subject_name(note.subject)) for note in shown)
     for note in shown:
         name = wording.subject_name(note.subject)
-        what = wording.change(note) or wording.message(note.message)
+        what = wording.note(note)
         body.line(neutral(note.code), "  ", name.ljust(min(column, 34)), "  ", what)
         if verbose and what != wording.message(note.message):
             body.inside("       ").line((wording.message(note.message), "dim"))

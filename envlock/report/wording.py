@@ -88,6 +88,12 @@ def leading(report: Report) -> Finding | None:
     return None if first is None or first.severity is Severity.INFO else first
 
 
+def note(finding: Finding) -> str:
+    """A note in one line: its values where they say it, else the message; why one was waived."""
+    shown = "" if finding.waived else change(finding)
+    return shown or message(finding.message)
+
+
 def coverage(report: Report, *, names_hint: str = "") -> str:
     hint = f" ({names_hint})" if names_hint and report.unknown else ""
     return f"checked {report.checked} · unknown {len(report.unknown)}{hint}"

@@ -71,6 +71,11 @@ def with_overrides(text: str, name: str) -> dict[str, Tolerance]:
         raise InputError(
             f"{name} is not TOML: {error}", hint="mend the line that it names"
         ) from error
+    return with_tables(tables, name)
+
+
+def with_tables(tables: Mapping[str, Any], name: str) -> dict[str, Tolerance]:
+    """The same from tables that were read already."""
     found = dict(tolerances())
     for figure, table in tables.items():
         if figure not in found:

@@ -21,6 +21,7 @@ from envlock.rules import (
     errors,
     gpu,
     gpu_state,
+    image_gates,
     installation,
     interpreter,
     library_versions,
@@ -197,7 +198,7 @@ def _pages() -> dict[str, Page]:
     from envlock.rules import behaviour, memory_triage, recorded_memory  # noqa: PLC0415
 
     found: dict[str, Page] = {}
-    more = (behaviour, recorded_memory, memory_triage, plain, errors, requirements)
+    more = (behaviour, recorded_memory, memory_triage, plain, errors, requirements, image_gates)
     for rule in (*RULES, *(page for module in more for page in module.PAGES)):
         if rule.code in found:
             raise AssertionError(f"{rule.code} is used twice")
