@@ -5,7 +5,7 @@ from __future__ import annotations
 import fnmatch
 from collections.abc import Iterator
 
-from envlock.diff.judge import Judgement
+from envlock.diff.judge import Judgement, Status
 from envlock.diff.policy import Policy
 from envlock.diff.requires import Machine, on_machine
 from envlock.findings import Finding, JsonValue, Severity
@@ -35,11 +35,22 @@ def judge_gates(policy: Policy, lock: Lock, image: ImageInfo, found: Observation
         errors = [f for f in judged.findings if f.severity is Severity.ERROR]
         findings += errors
         checked += judged.checked
-        if judged.unknown and not errors:
+        why = "" if errors else _undecided(judged, machine)
+        if why:
             unknown.append(f"requires {machine}")
-            why = f"Whether it runs on {machine} is not decided: {'; '.join(judged.unknown)}."
-            findings.append(_finding(pages.UNDECIDED, f"requires {machine}", why))
+            message = f"Whether it runs on {machine} is not decided: {why}."
+            findings.append(_finding(pages.UNDECIDED, f"requires {machine}", message))
     return Judgement(findings=tuple(findings), checked=checked, unknown=tuple(unknown))
+
+
+def _undecided(judged: Judgement, machine: Machine) -> str:
+    """Why a question about a machine has no answer; empty where it has one."""
+    if judged.unknown:
+        return "; ".join(judged.unknown)
+    decided = {Status.PASSED, Status.FAILED}
+    if any(o.code in machine.codes and o.status in decided for o in judged.outcomes):
+        return ""
+    return "the image has no torch that is built for a GPU"
 
 
 def _layers(lock: Lock, image: ImageInfo) -> Iterator[Finding | None]:

@@ -236,3 +236,11 @@ def test_the_base(allowed: str, expected: list[str], tmp_path: Path) -> None:
 )
 def test_where_it_has_to_run(wanted: str, expected: list[str], tmp_path: Path) -> None:
     assert codes(f"[requires]\n{wanted}", image(OWN), tmp_path) == expected
+
+
+def test_a_torch_for_no_gpu_runs_on_none(tmp_path: Path) -> None:
+    cpu = observation(torch={"version": "2.3.0+cpu", "release": "2.3.0", "cuda": {"absent": True}})
+    for wanted in ('gpus = ["9.0"]\n', 'driver = "550.54.15"\n'):
+        asked = policy(tmp_path, f"[requires]\n{wanted}")
+        judged = judge_gates(asked, lock(cpu), image(OWN), cpu)
+        assert [found.code for found in judged.findings] == ["EL954"], wanted
