@@ -53,6 +53,7 @@ def main() -> int:
     parser.add_argument("names", nargs="*", metavar="NAME", default=names(), help="a folder's name")
     parser.add_argument("--record", action="store_true", help="write what is expected")
     parser.add_argument("--python", type=Path, help="with --record: the environment's interpreter")
+    parser.add_argument("--publish", type=Path, metavar="DIR", help="folder for what each is")
     parser.add_argument("--keep", action="store_true", help="keep the images in the engine")
     arguments = parser.parse_args()
     ensure_engine()
@@ -61,7 +62,10 @@ def main() -> int:
         (name,) = arguments.names
         record(IMAGES / name, arguments.python)
         return 0
-    verdicts = {name: judged(IMAGES / name, keep=arguments.keep) for name in arguments.names}
+    verdicts = {
+        name: judged(IMAGES / name, keep=arguments.keep, publish=arguments.publish)
+        for name in arguments.names
+    }
     for name, verdict in verdicts.items():
         print(f"{name:20} {verdict or 'as expected'}")
     wrong = [verdict for verdict in verdicts.values() if verdict and verdict[:9] != "not built"]
@@ -72,14 +76,14 @@ def names() -> list[str]:
     return sorted(lock.parent.name for lock in IMAGES.glob(f"*/{LOCK}"))
 
 
-def judged(folder: Path, *, keep: bool) -> str:
-    """What is not as expected; empty where all is."""
+def judged(folder: Path, *, keep: bool, publish: Path | None = None) -> str:
+    """What is not as expected; empty where all is. ``publish``: a folder for what was built."""
     expected = read_expected(folder)
     BUILD.mkdir(exist_ok=True)
     free, needed = shutil.disk_usage(BUILD).free, expected.size_bytes * _TIMES_ITS_SIZE
     if free < needed:
         return f"not built: {free >> 30} GiB of disk are free, {needed >> 30} are needed"
-    got = built(folder.name, folder / LOCK, keep=keep)
+    got = built(folder.name, folder / LOCK, keep=keep, publish=publish)
     if got is None:
         return "could not be built"
     if got.base != expected.base:
@@ -95,7 +99,7 @@ def differing(got: Expected, expected: Expected) -> str:
     return "; ".join(f"{key} is {one}, not {other}" for key, one, other in pairs if one != other)
 
 
-def built(name: str, lock: Path, *, keep: bool) -> Expected | None:
+def built(name: str, lock: Path, *, keep: bool, publish: Path | None = None) -> Expected | None:
     """Build, which verifies in the end; the lock itself is not written to."""
     tag = f"envlock-images:{name}"
     with tempfile.TemporaryDirectory(prefix="envlock-images-") as scratch:
@@ -111,9 +115,27 @@ def built(name: str, lock: Path, *, keep: bool) -> Expected | None:
         if not (metadata.exists() and report.exists()):
             return None
         facts, verdict = json.loads(metadata.read_text()), json.loads(report.read_text())
+        if publish is not None:
+            publish.mkdir(parents=True, exist_ok=True)
+            for path in (metadata, report):
+                shutil.copyfile(path, publish / f"{name}.{path.name}")
+            with (publish / "summary.md").open("a") as file:
+                file.write(summary(name, facts, verdict))
     if not keep:
         check(["docker", "rmi", "--force", tag])
     return expected_of(facts, verdict)
+
+
+def summary(name: str, facts: dict[str, Any], verdict: dict[str, Any]) -> str:
+    rows = [
+        ("image", facts["image_id"]),
+        ("lock", facts["lock_id"]),
+        ("base", facts["base"]["digest"]),
+    ]
+    rows += [(f"layer {layer['name']}", layer["diff_id"]) for layer in facts["layers"]]
+    lines = [f"| {title} | `{value}` |" for title, value in rows]
+    head = f"### {name}: {verdict['result']}, {verdict['checked']} checks"
+    return "\n".join([head, "", "| | |", "| --- | --- |", *lines, "", ""])
 
 
 def expected_of(facts: dict[str, Any], verdict: dict[str, Any]) -> Expected:

@@ -27,6 +27,8 @@ from scripts.environments import (
 
 ROOT = Path(__file__).resolve().parent.parent
 BIN = Path(sys.executable).parent
+WORKFLOWS = sorted(map(str, (ROOT / ".github" / "workflows").glob("*.yml")))
+ACTIONS = sorted(map(str, (ROOT / ".github" / "actions").glob("*/action.yml")))
 
 
 def main() -> int:
@@ -54,6 +56,9 @@ def lint() -> bool:
             ("ruff", "check", "."),
             ("ruff", "format", "--check", "."),
             ("mypy",),
+            ("check-jsonschema", "--builtin-schema", "vendor.github-workflows", *WORKFLOWS),
+            ("check-jsonschema", "--builtin-schema", "vendor.github-actions", *ACTIONS),
+            ("zizmor", "--offline", "--no-progress", "--quiet", ".github"),
         )
     )
 
