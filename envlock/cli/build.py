@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import os
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -180,11 +181,12 @@ class Verdict:
         self.code = 0
 
     def passes(self, image_id: str, lock: Lock) -> bool:
+        from envlock.cli.verify import of_all  # noqa: PLC0415
         from envlock.image.verify import VerifyOptions, verify  # noqa: PLC0415
 
         with counter("checking files") as progress:
             found = verify(image_id, VerifyOptions(say=say, lock=lock, progress=progress))
-        self.code = self._reporting.publish([found])
+        self.code = replace(self._reporting, extras=lambda: of_all([found])).publish([found.report])
         return self.code == 0
 
 

@@ -7,7 +7,7 @@ from envlock.cli import options as opt
 from envlock.cli.parser import Argument, Option
 from envlock.cli.talk import counter, say
 from envlock.errors import InputError
-from envlock.report import Format
+from envlock.report import Extras, Format
 
 if TYPE_CHECKING:  # judging needs the facts, which --help does not
     from envlock.diff.judge import Judgement
@@ -59,6 +59,12 @@ def diff(
         )
         left = read_reference(reference, reading)
         right = read_reference(other or "env", reading)
+
+    def extras() -> list[Extras]:
+        from envlock.cli.extras import of_pair  # noqa: PLC0415
+
+        return [of_pair(left.observation, right.observation)]
+
     judgement = led_by(error, judge_pair(left.observation, right.observation))
     return opt.Reporting(
         format=format_,
@@ -67,6 +73,7 @@ def diff(
         fail_on=fail_on,
         ignore=ignore or (),
         verbose=verbose,
+        extras=extras,
     ).publish([opt.report_of("diff", left.label, right.label, judgement)])
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import enum
 import os
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated
 from envlock.cli.parser import Option
 from envlock.errors import ClosedPipeError, InputError, NothingComparedError, UsageError
 from envlock.findings import Report, Result, Severity
-from envlock.report import Format, Style
+from envlock.report import Extras, Format, Style
 
 if TYPE_CHECKING:  # judging needs the facts, which --help does not
     from envlock.diff.judge import Judgement
@@ -118,6 +118,8 @@ class Reporting:
     """A text of the command's own, in place of the text report."""
     ending: str = ""
     """What follows the text report, such as the list of checks."""
+    extras: Callable[[], Sequence[Extras]] = tuple
+    """Of the HTML report, one for each report; made only if one is asked for."""
 
     def publish(self, reports: Sequence[Report]) -> int:
         """Write every report that was asked for; returns the exit code.
@@ -127,10 +129,11 @@ class Reporting:
         severity = self.fail_on.severity
         kept = [_without(report, self.ignore) for report in reports]
         for format_, path in [parse_report_option(text) for text in self.more]:
-            write_product(format_.render(kept, Style(fail_on=severity, verbose=self.verbose)), path)
+            style = Style(fail_on=severity, verbose=self.verbose)
+            write_product(self._rendered(format_, kept, style), path)
         text = self.text
         if text is None or self.format is not Format.TEXT:
-            text = self.format.render(kept, self.style(severity))
+            text = self._rendered(self.format, kept, self.style(severity))
         if self.ending and self.format is Format.TEXT:
             text = f"{text}\n{self.ending}"
         if self.to_stderr:
@@ -144,6 +147,11 @@ class Reporting:
                 hint="see with --verbose what is unknown and why",
             )
         return 1 if Result.FAIL in results else 0
+
+    def _rendered(self, format_: Format, reports: Sequence[Report], style: Style) -> str:
+        if format_ is Format.HTML:
+            style = replace(style, extras=self.extras())
+        return format_.render(reports, style)
 
     def style(self, severity: Severity | None = None) -> Style:
         """How a text looks where it goes: on a terminal, in a file, in a pipe."""

@@ -7,7 +7,7 @@ from typing import Annotated
 from envlock.cli import options as opt
 from envlock.cli.parser import Option
 from envlock.cli.talk import say
-from envlock.report import Format
+from envlock.report import Extras, Format
 
 
 def smoke(
@@ -66,6 +66,12 @@ def smoke(
     )
     if record is not None:
         opt.write_product(json.dumps(result.record.plain(), indent=1) + "\n", record)
+
+    def extras() -> list[Extras]:
+        from envlock.cli.extras import of_smoke  # noqa: PLC0415
+
+        return [of_smoke(result.recorded, result.record)]
+
     return opt.Reporting(
         format=format_,
         output=output,
@@ -73,4 +79,5 @@ def smoke(
         fail_on=fail_on,
         ignore=ignore or (),
         verbose=verbose,
+        extras=extras,
     ).publish([result.report])

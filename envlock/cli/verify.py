@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -10,12 +10,11 @@ from envlock.cli import options as opt
 from envlock.cli.parser import Argument, Option
 from envlock.cli.talk import counter, say
 from envlock.errors import EnvlockError
-from envlock.findings import Report
-from envlock.report import Format
+from envlock.report import Extras, Format
 
 if TYPE_CHECKING:  # judging needs the facts, which --help does not
     from envlock.diff.policy import Policy
-    from envlock.image.verify import VerifyOptions
+    from envlock.image.verify import Verified, VerifyOptions
     from envlock.rules.behaviour_tolerances import Tolerance
 
 _AT_ONCE = 4
@@ -71,7 +70,7 @@ def verify(
             ),
             progress=progress if len(images) == 1 else None,
         )
-        reports, failed = _all([image.removeprefix("image:") for image in images], wanted)
+        found, failed = _all([image.removeprefix("image:") for image in images], wanted)
     code = opt.Reporting(
         format=format_,
         output=output,
@@ -79,25 +78,26 @@ def verify(
         fail_on=fail_on,
         ignore=ignore or (),
         verbose=verbose,
-    ).publish(reports)
+        extras=lambda: of_all(found),
+    ).publish([one.report for one in found])
     if failed is not None:  # told now, below the reports of the others
         raise failed
     return code
 
 
-def _all(images: list[str], wanted: VerifyOptions) -> tuple[list[Report], EnvlockError | None]:
-    """The reports, in the order of the images; and what the worst of those that have none failed by.
+def _all(images: list[str], wanted: VerifyOptions) -> tuple[list[Verified], EnvlockError | None]:
+    """What was found, in the order of the images; and what the worst of those that have none failed by.
 
     Raises it where no image has a report.
     """
     from dataclasses import replace  # noqa: PLC0415
 
-    from envlock.image.verify import verify  # noqa: PLC0415
+    from envlock.image.verify import Verified, verify  # noqa: PLC0415
 
     if len(images) == 1:
         return [verify(images[0], wanted)], None
 
-    def one(image: str) -> Report | EnvlockError:
+    def one(image: str) -> Verified | EnvlockError:
         try:
             return verify(image, replace(wanted, say=_named(image)))
         except EnvlockError as error:
@@ -107,12 +107,19 @@ def _all(images: list[str], wanted: VerifyOptions) -> tuple[list[Report], Envloc
 
     with ThreadPoolExecutor(max_workers=min(_AT_ONCE, os.cpu_count() or 1, len(images))) as pool:
         answers = list(pool.map(one, images))
-    reports = [answer for answer in answers if isinstance(answer, Report)]
+    found = [answer for answer in answers if isinstance(answer, Verified)]
     failures = [answer for answer in answers if isinstance(answer, EnvlockError)]
     worst = max(failures, key=lambda error: error.code, default=None)
-    if worst is not None and not reports:
+    if worst is not None and not found:
         raise worst
-    return reports, worst
+    return found, worst
+
+
+def of_all(found: Sequence[Verified]) -> list[Extras]:
+    """For the HTML report."""
+    from envlock.cli.extras import of_verified  # noqa: PLC0415
+
+    return [of_verified(one) for one in found]
 
 
 def _named(image: str) -> Callable[[str], None]:

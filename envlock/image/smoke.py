@@ -33,6 +33,8 @@ class SmokeOptions:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SmokeResult:
+    recorded: BehaviourRecord | None
+    """The lock's, if there is a lock."""
     record: BehaviourRecord
     report: Report
 
@@ -64,7 +66,7 @@ def run_smoke(options: SmokeOptions) -> SmokeResult:
         checked=checked,
         unknown=unknown,
     )
-    return SmokeResult(record=measured, report=report)
+    return SmokeResult(recorded=recorded, record=measured, report=report)
 
 
 def record_of(lock: Lock, device: DeviceClass) -> BehaviourRecord | None:

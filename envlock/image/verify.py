@@ -7,7 +7,7 @@ image can hold. What the image claims is read with envlock's own probes, inside 
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from envlock.diff.judge import Judgement, judge_pair
@@ -59,7 +59,23 @@ class VerifyOptions:
     progress: Callable[[int, int], None] | None = None
 
 
-def verify(name: str, options: VerifyOptions) -> Report:
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Verified:
+    """What was found, and what it was found from."""
+
+    report: Report
+    expected: Observation
+    """What the lock says that an image of it holds."""
+    found: Observation
+    recorded: BehaviourRecord | None
+    """The smoke test's record in the lock."""
+    measured: BehaviourRecord | None
+    """None where it did not run."""
+    layers: Sequence[tuple[str, int]]
+    """What made each layer, by the image's own word, and its bytes; the lowest first."""
+
+
+def verify(name: str, options: VerifyOptions) -> Verified:
     """One container start; the image is resolved to its id once.
 
     Raises InputError without a lock, TargetError when the image cannot be run.
@@ -92,7 +108,14 @@ def verify(name: str, options: VerifyOptions) -> Report:
     applied = apply_policy(options.policy, report, dt.date.today())  # noqa: DTZ011 - a day
     for waiver in applied.idle:
         options.say(f"note: nothing here needs the waiver of {waiver.code} ({waiver.reason})")
-    return applied.report
+    return Verified(
+        report=applied.report,
+        expected=expected(lock, found),
+        found=image_side(found),
+        recorded=record_of(lock, options.device),
+        measured=measured,
+        layers=engine.layer_sizes(image.image_id),
+    )
 
 
 def embedded_lock(target: ImageTarget, image: ImageInfo) -> Lock:

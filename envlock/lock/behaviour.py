@@ -19,13 +19,15 @@ Name = Annotated[str, Matches(r"[a-z][a-z0-9_]{0,39}")]
 """Of a workload, a draw, a counter."""
 HexFloat = Annotated[
     str,
-    Matches(r"(nan|-?inf|-?0x[01]\.[0-9a-f]{1,13}p[+-][0-9]{1,4})"),
+    Matches(r"(nan|-?inf|-?0x[01]\.[0-9a-f]{1,13}p[+-]([0-9]{1,3}|10[01][0-9]|102[0-3]))"),
 ]
-"""``float.hex()``: where equality of bits is what is compared, and nan must be sayable."""
+"""``float.hex()``, whose exponents end at 1023: where equality of bits is what is compared, and nan
+must be sayable."""
 Signed = Annotated[int, Within(1 - 2**63, 2**63)]
 Seconds = Annotated[float, Within(0)]
 
 Names = Annotated[list[Text], Length(10_000)]
+Levels = Annotated[list[Bytes], Length(1000)]
 
 
 class Unavailable(Model):
@@ -166,11 +168,21 @@ class Limits(Measured):
     cpus: Fact[Count] = NOT_RECORDED
 
 
+class MemoryTimeline(Model):
+    """Equal stretches of the operations, each with the most that was in use within it."""
+
+    operations: Count
+    allocated: Levels
+    reserved: Levels
+
+
 class SimulatedFigures(Model):
     requested: Bytes
     reserved: Bytes
     min_device: Bytes
     """The smallest card on which the trace finishes."""
+    timeline: MemoryTimeline | None = None
+    """To draw; not compared."""
 
 
 class Simulated(Measured):

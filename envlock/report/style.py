@@ -16,7 +16,8 @@ class Section:
     title: str
     svg: str
     """One ``<svg>`` element, written by envlock and trusted: it goes into the page as it is. Names
-    from outside must have been escaped when it was drawn. ``currentColor`` follows the theme."""
+    from outside must have been escaped when it was drawn. ``currentColor`` follows the theme.
+    Empty: there was nothing to draw with, which ``summary`` says."""
     summary: str
     """What the drawing shows, in a sentence: for screen readers, and where no drawing is seen."""
 

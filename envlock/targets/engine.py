@@ -151,6 +151,14 @@ class Engine:
         found = self._call(lambda: self._client.images(all=True, filters={"label": label}))
         return [self.resolve(str(one["Id"])).layers for one in found]
 
+    def layer_sizes(self, image_id: str) -> list[tuple[str, int]]:
+        """What the image says made each layer, and the layer's bytes; the lowest first.
+
+        Instructions that write nothing are among them, with 0 bytes.
+        """
+        rows = self._call(lambda: self._client.history(image_id))
+        return [(str(row["CreatedBy"]), int(row["Size"])) for row in reversed(rows)]
+
     @contextlib.contextmanager
     def _patient(self) -> Iterator[None]:
         """For calls in which the engine is silent while it works."""

@@ -6,6 +6,8 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from envlock.allocator.device import Device
+from envlock.allocator.model import Allocator, Placed
 from envlock.allocator.recording import parse_recording
 from envlock.allocator.replay import replay, score
 from envlock.allocator.rules import parse_torch_release, rules_for
@@ -13,6 +15,9 @@ from envlock.allocator.segments import Context
 from envlock.allocator.settings import Settings, parse_settings, settings_text
 from envlock.allocator.whatif import Workload, need
 from envlock.errors import InputError
+
+_STRETCHES = 60
+"""Enough for the width of a page, and few lines in a lock."""
 
 Trace = Sequence[tuple[int, int]]
 """(block, bytes) for an allocation, (block, 0) for its release, in order."""
@@ -26,12 +31,13 @@ def simulate(trace: Trace, torch: str, environ: Mapping[str, str]) -> dict[str, 
     rules = rules_for(release := parse_torch_release(torch))
     work = Workload(operations=trace, contexts=(Context(),), caveats=())
 
-    def figures(settings: Settings) -> dict[str, int]:
+    def figures(settings: Settings) -> dict[str, Any]:
         found = need(work, rules, settings)
         return {
             "requested": peak_requested(trace),
             "reserved": found.peak_reserved,
             "min_device": found.smallest,
+            "timeline": timeline(trace, Allocator(rules, settings, Device(), work.contexts)),
         }
 
     probe: dict[str, Any] = {"status": "ok", "values": {"default_settings": figures(Settings())}}
@@ -43,6 +49,32 @@ def simulate(trace: Trace, torch: str, environ: Mapping[str, str]) -> dict[str, 
         except InputError as error:
             probe["skipped"] = {"user_settings": error.message}
     return probe
+
+
+def timeline(trace: Trace, allocator: Allocator) -> dict[str, Any]:
+    """A ``MemoryTimeline`` of the trace on a card that is large enough."""
+    allocated = 0
+    sizes: dict[int, int] = {}
+    levels = []
+    for block, size in trace:
+        placed: list[Placed] = []
+        allocator.run([(block, size)], placed)
+        for begin, end, _ in placed:
+            sizes[block] = end - begin
+            allocated += end - begin
+        if not size:
+            allocated -= sizes.pop(block)
+        levels.append((allocated, allocator.segments.reserved))
+    stretch = max(1, -(-len(levels) // _STRETCHES))
+    most = [
+        [max(column) for column in zip(*levels[first : first + stretch], strict=True)]
+        for first in range(0, len(levels), stretch)
+    ]
+    return {
+        "operations": len(levels),
+        "allocated": [one for one, _ in most],
+        "reserved": [other for _, other in most],
+    }
 
 
 def check_model(

@@ -41,6 +41,20 @@ def test_growing_blocks_reserve_more_than_is_used_and_expandable_segments_do_not
     assert probe["settings"] == {"user_settings": "expandable_segments:True"}
 
 
+def test_timeline_has_the_most_of_each_stretch() -> None:
+    short = simulate(GROWING, "2.6.0", {})["values"]["default_settings"]["timeline"]
+    assert short["operations"] == len(short["allocated"]) == len(GROWING)
+    assert short["allocated"][:5] == [30 * MIB, 60 * MIB, 90 * MIB, 120 * MIB, 90 * MIB]
+    assert short["reserved"][-1] == 270 * MIB
+    trace = [*((n, MIB * (1 + n % 7)) for n in range(1, 301)), *((n, 0) for n in range(1, 301))]
+    figures = simulate(trace, "2.6.0", {})["values"]["default_settings"]
+    long = figures["timeline"]
+    assert long["operations"] == 600
+    assert len(long["allocated"]) == len(long["reserved"]) == 60
+    assert figures["requested"] < max(long["allocated"]) < 1.05 * figures["requested"]  # rounded
+    assert max(long["reserved"]) == figures["reserved"]
+
+
 def test_without_settings_only_the_default_is_simulated() -> None:
     assert simulate(GROWING, "2.6.0", {})["values"].keys() == {"default_settings"}
 

@@ -1,0 +1,190 @@
+"""What only the HTML report has room for, drawn when one is asked for: both environments next to
+each other, memory and losses over time, sizes of layers.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Literal
+
+from envlock.diff.side_by_side import side_by_side
+from envlock.lock.behaviour import (
+    BehaviourRecord,
+    MemoryTimeline,
+    NumericFigures,
+    Numerics,
+    Simulated,
+)
+from envlock.lock.observation import Observation
+from envlock.report import Extras, FactRow, Section
+from envlock.report.charts import Line, Panel, bar_chart, line_charts
+from envlock.report.wording import bytes_words, plural, short_name
+
+if TYPE_CHECKING:  # an engine's client is not needed to draw
+    from envlock.image.verify import Verified
+
+_MIB = 1 << 20
+_MOST_LAYERS = 12
+_MOST_CURVES = 12
+_LAYER_NAME = 32
+_OWN_LAYER = re.compile(r"envlock: ([a-z-]{1,20})|.*/stage/([a-z-]{1,20})/")
+"""As the assembler and the Dockerfile name theirs."""
+_SIMULATED = "default_settings"
+
+Sides = tuple[BehaviourRecord | None, BehaviourRecord | None]
+
+
+def of_pair(left: Observation, right: Observation) -> Extras:
+    return Extras(facts=_facts(left, right))
+
+
+def of_smoke(recorded: BehaviourRecord | None, measured: BehaviourRecord) -> Extras:
+    return Extras(sections=tuple(_behaviour((recorded, measured))))
+
+
+def of_verified(verified: Verified) -> Extras:
+    sections = [*_behaviour((verified.recorded, verified.measured)), *_layers(verified.layers)]
+    return Extras(facts=_facts(verified.expected, verified.found), sections=sections)
+
+
+def _facts(left: Observation, right: Observation) -> Sequence[FactRow]:
+    rows = side_by_side(left, right)
+    return [FactRow(path=path, left=one, right=other) for path, one, other in rows]
+
+
+def _behaviour(sides: Sides) -> Iterator[Section]:
+    yield from _memory(sides)
+    yield from _losses(sides)
+
+
+def _memory(sides: Sides) -> Iterator[Section]:
+    """The traced run, as the model of the allocator has it on both sides."""
+    lines: list[Line] = []
+    words = []
+    for side, record in _named(sides):
+        timeline = _timeline(record)
+        if timeline is None:
+            words.append(f"{side}: no timeline")
+            continue
+        lines += _levels(timeline, side)
+        peaks = max(timeline.allocated, default=0), max(timeline.reserved, default=0)
+        allocated, reserved = map(bytes_words, peaks)
+        words.append(f"{side}: {allocated} allocated, {reserved} reserved")
+    panel = Panel(
+        title="",
+        lines=lines,
+        x_label="operations of the traced training run",
+        y_label="MiB",
+        from_zero=True,
+    )
+    if not lines:
+        return
+    yield _section(
+        "GPU memory over time",
+        line_charts([panel]),
+        f"Predicted by the model of the allocator, without a GPU. Most in use: {'; '.join(words)}.",
+    )
+
+
+def _levels(timeline: MemoryTimeline, side: Side) -> Iterator[Line]:
+    for name, levels in (("reserved", timeline.reserved), ("allocated", timeline.allocated)):
+        yield Line(
+            label=f"{name}, {side}",
+            xs=[i * timeline.operations / len(levels) for i in range(len(levels))],
+            ys=[level / _MIB for level in levels],
+            side="left" if side == "recorded" else "right",
+            faint=name == "allocated",
+            steps=True,
+        )
+
+
+def _losses(sides: Sides) -> Iterator[Section]:
+    runs = {side: _numerics(record) for side, record in _named(sides)}
+    names = list(dict.fromkeys(name for figures in runs.values() for name in figures))[
+        :_MOST_CURVES
+    ]
+    panels = []
+    for name in names:
+        curves = [(side, _loss(figures[name])) for side, figures in runs.items() if name in figures]
+        lines = [
+            Line(
+                label=side,
+                xs=range(1, len(losses) + 1),
+                ys=losses,
+                side="left" if side == "recorded" else "right",
+            )
+            for side, losses in curves
+        ]
+        panels.append(Panel(title=name, lines=lines, x_label="step", y_label="loss"))
+    both = [name for name in names if all(name in figures for figures in runs.values())]
+    same = sum(len({tuple(figures[name].loss) for figures in runs.values()}) == 1 for name in both)
+    words = f"{plural(len(names), 'workload', 'workloads')}, one training loss a step"
+    if len(runs) > 1:
+        words += f"; in {same} of {len(both)} measured on both sides every loss is equal to the bit"
+    if panels:
+        yield _section("Loss curves", line_charts(panels), f"{words}.")
+
+
+def _layers(layers: Sequence[tuple[str, int]]) -> Iterator[Section]:
+    sizes: Counter[str] = Counter()
+    for name, size in _named_layers(layers):
+        sizes[name] += size
+    written = {name: size for name, size in sizes.items() if size}
+    largest = dict(sizes.most_common(_MOST_LAYERS))
+    shown = {name: size / 1e6 for name, size in written.items() if name in largest}
+    if len(shown) < len(written):
+        shown["others"] = sum(size for name, size in written.items() if name not in shown) / 1e6
+    total = sum(written.values()) / 1e6
+    if not shown:
+        return
+    yield _section(
+        "Layer sizes",
+        bar_chart(shown, "MB"),
+        f"{total:,.0f} MB unpacked: {', '.join(f'{n} {s:,.0f} MB' for n, s in shown.items())}.",
+    )
+
+
+def _named_layers(layers: Sequence[tuple[str, int]]) -> Iterator[tuple[str, int]]:
+    own = [_OWN_LAYER.match(made_by) for made_by, _ in layers]
+    first = next((number for number, name in enumerate(own) if name), 0)
+    for number, (made_by, size) in enumerate(layers):
+        name = own[number]
+        if name is not None:
+            yield name[1] or name[2], size
+        else:
+            yield "base" if number < first else short_name(made_by, _LAYER_NAME), size
+
+
+def _section(title: str, svg: str | None, summary: str) -> Section:
+    if svg is None:
+        summary += " Not drawn: matplotlib is not here (pip install 'torch-envlock[plots]')."
+    return Section(title=title, svg=svg or "", summary=summary)
+
+
+Side = Literal["recorded", "measured"]
+
+
+def _named(sides: Sides) -> Iterator[tuple[Side, BehaviourRecord]]:
+    recorded, measured = sides
+    if recorded is not None:
+        yield "recorded", recorded
+    if measured is not None:
+        yield "measured", measured
+
+
+def _timeline(record: BehaviourRecord) -> MemoryTimeline | None:
+    probe = record.probes.sim
+    if not isinstance(probe, Simulated) or _SIMULATED not in probe.values:
+        return None
+    return probe.values[_SIMULATED].timeline
+
+
+def _numerics(record: BehaviourRecord) -> dict[str, NumericFigures]:
+    probe = record.probes.numerics
+    return probe.values if isinstance(probe, Numerics) else {}
+
+
+def _loss(figures: NumericFigures) -> list[float]:
+    return [float.fromhex(value) for value in figures.loss]
