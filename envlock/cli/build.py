@@ -181,12 +181,13 @@ class Verdict:
         self.code = 0
 
     def passes(self, image_id: str, lock: Lock) -> bool:
-        from envlock.cli.verify import of_all  # noqa: PLC0415
+        from envlock.cli.extras import of_verified  # noqa: PLC0415
         from envlock.image.verify import VerifyOptions, verify  # noqa: PLC0415
 
         with counter("checking files") as progress:
             found = verify(image_id, VerifyOptions(say=say, lock=lock, progress=progress))
-        self.code = replace(self._reporting, extras=lambda: of_all([found])).publish([found.report])
+        reporting = replace(self._reporting, extras=lambda: [of_verified(found)])
+        self.code = reporting.publish([found.report])
         return self.code == 0
 
 

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Literal
 
 from envlock.diff.side_by_side import side_by_side
@@ -18,9 +18,10 @@ from envlock.lock.behaviour import (
     Simulated,
 )
 from envlock.lock.observation import Observation
+from envlock.neutral import neutral
 from envlock.report import Extras, FactRow, Section
-from envlock.report.charts import Line, Panel, bar_chart, line_charts
-from envlock.report.wording import bytes_words, plural, short_name
+from envlock.report.charts import INSTALL, Line, Panel, bar_chart, line_charts
+from envlock.report.wording import bytes_words, plural
 
 if TYPE_CHECKING:  # an engine's client is not needed to draw
     from envlock.image.verify import Verified
@@ -33,7 +34,8 @@ _OWN_LAYER = re.compile(r"envlock: ([a-z-]{1,20})|.*/stage/([a-z-]{1,20})/")
 """As the assembler and the Dockerfile name theirs."""
 _SIMULATED = "default_settings"
 
-Sides = tuple[BehaviourRecord | None, BehaviourRecord | None]
+Side = Literal["recorded", "measured"]
+Records = Mapping[Side, BehaviourRecord]
 
 
 def of_pair(left: Observation, right: Observation) -> Extras:
@@ -41,11 +43,11 @@ def of_pair(left: Observation, right: Observation) -> Extras:
 
 
 def of_smoke(recorded: BehaviourRecord | None, measured: BehaviourRecord) -> Extras:
-    return Extras(sections=tuple(_behaviour((recorded, measured))))
+    return Extras(sections=tuple(_behaviour(recorded, measured)))
 
 
 def of_verified(verified: Verified) -> Extras:
-    sections = [*_behaviour((verified.recorded, verified.measured)), *_layers(verified.layers)]
+    sections = [*_behaviour(verified.recorded, verified.measured), *_layers(verified.layers)]
     return Extras(facts=_facts(verified.expected, verified.found), sections=sections)
 
 
@@ -54,16 +56,23 @@ def _facts(left: Observation, right: Observation) -> Sequence[FactRow]:
     return [FactRow(path=path, left=one, right=other) for path, one, other in rows]
 
 
-def _behaviour(sides: Sides) -> Iterator[Section]:
-    yield from _memory(sides)
-    yield from _losses(sides)
+def _behaviour(
+    recorded: BehaviourRecord | None, measured: BehaviourRecord | None
+) -> Iterator[Section]:
+    records: dict[Side, BehaviourRecord] = {}
+    if recorded is not None:
+        records["recorded"] = recorded
+    if measured is not None:
+        records["measured"] = measured
+    yield from _memory(records)
+    yield from _losses(records)
 
 
-def _memory(sides: Sides) -> Iterator[Section]:
+def _memory(records: Records) -> Iterator[Section]:
     """The traced run, as the model of the allocator has it on both sides."""
     lines: list[Line] = []
     words = []
-    for side, record in _named(sides):
+    for side, record in records.items():
         timeline = _timeline(record)
         if timeline is None:
             words.append(f"{side}: no timeline")
@@ -72,15 +81,11 @@ def _memory(sides: Sides) -> Iterator[Section]:
         peaks = max(timeline.allocated, default=0), max(timeline.reserved, default=0)
         allocated, reserved = map(bytes_words, peaks)
         words.append(f"{side}: {allocated} allocated, {reserved} reserved")
-    panel = Panel(
-        title="",
-        lines=lines,
-        x_label="operations of the traced training run",
-        y_label="MiB",
-        from_zero=True,
-    )
     if not lines:
         return
+    panel = Panel(
+        lines=lines, x_label="operations of the traced training run", y_label="MiB", from_zero=True
+    )
     yield _section(
         "GPU memory over time",
         line_charts([panel]),
@@ -94,37 +99,41 @@ def _levels(timeline: MemoryTimeline, side: Side) -> Iterator[Line]:
             label=f"{name}, {side}",
             xs=[i * timeline.operations / len(levels) for i in range(len(levels))],
             ys=[level / _MIB for level in levels],
-            side="left" if side == "recorded" else "right",
+            dashed=side == "recorded",
             faint=name == "allocated",
             steps=True,
         )
 
 
-def _losses(sides: Sides) -> Iterator[Section]:
-    runs = {side: _numerics(record) for side, record in _named(sides)}
-    names = list(dict.fromkeys(name for figures in runs.values() for name in figures))[
-        :_MOST_CURVES
-    ]
-    panels = []
-    for name in names:
-        curves = [(side, _loss(figures[name])) for side, figures in runs.items() if name in figures]
-        lines = [
-            Line(
-                label=side,
-                xs=range(1, len(losses) + 1),
-                ys=losses,
-                side="left" if side == "recorded" else "right",
-            )
-            for side, losses in curves
-        ]
-        panels.append(Panel(title=name, lines=lines, x_label="step", y_label="loss"))
+def _losses(records: Records) -> Iterator[Section]:
+    runs = {side: _numerics(record) for side, record in records.items()}
+    names = list(dict.fromkeys(name for figures in runs.values() for name in figures))
+    if not names:
+        return
     both = [name for name in names if all(name in figures for figures in runs.values())]
     same = sum(len({tuple(figures[name].loss) for figures in runs.values()}) == 1 for name in both)
     words = f"{plural(len(names), 'workload', 'workloads')}, one training loss a step"
     if len(runs) > 1:
         words += f"; in {same} of {len(both)} measured on both sides every loss is equal to the bit"
-    if panels:
-        yield _section("Loss curves", line_charts(panels), f"{words}.")
+    if len(names) > _MOST_CURVES:
+        words += f"; the first {_MOST_CURVES} are drawn"
+    panels = [
+        Panel(
+            title=name,
+            lines=[
+                _curve(figures[name], side) for side, figures in runs.items() if name in figures
+            ],
+            x_label="step",
+            y_label="loss",
+        )
+        for name in names[:_MOST_CURVES]
+    ]
+    yield _section("Loss curves", line_charts(panels), f"{words}.")
+
+
+def _curve(figures: NumericFigures, side: Side) -> Line:
+    losses = [float.fromhex(value) for value in figures.loss]
+    return Line(label=side, xs=range(1, len(losses) + 1), ys=losses, dashed=side == "recorded")
 
 
 def _layers(layers: Sequence[tuple[str, int]]) -> Iterator[Section]:
@@ -136,9 +145,9 @@ def _layers(layers: Sequence[tuple[str, int]]) -> Iterator[Section]:
     shown = {name: size / 1e6 for name, size in written.items() if name in largest}
     if len(shown) < len(written):
         shown["others"] = sum(size for name, size in written.items() if name not in shown) / 1e6
-    total = sum(written.values()) / 1e6
     if not shown:
         return
+    total = sum(written.values()) / 1e6
     yield _section(
         "Layer sizes",
         bar_chart(shown, "MB"),
@@ -154,24 +163,13 @@ def _named_layers(layers: Sequence[tuple[str, int]]) -> Iterator[tuple[str, int]
         if name is not None:
             yield name[1] or name[2], size
         else:
-            yield "base" if number < first else short_name(made_by, _LAYER_NAME), size
+            yield "base" if number < first else neutral(made_by, _LAYER_NAME), size
 
 
 def _section(title: str, svg: str | None, summary: str) -> Section:
     if svg is None:
-        summary += " Not drawn: matplotlib is not here (pip install 'torch-envlock[plots]')."
+        summary += f" Not drawn: matplotlib is not here ({INSTALL})."
     return Section(title=title, svg=svg or "", summary=summary)
-
-
-Side = Literal["recorded", "measured"]
-
-
-def _named(sides: Sides) -> Iterator[tuple[Side, BehaviourRecord]]:
-    recorded, measured = sides
-    if recorded is not None:
-        yield "recorded", recorded
-    if measured is not None:
-        yield "measured", measured
 
 
 def _timeline(record: BehaviourRecord) -> MemoryTimeline | None:
@@ -184,7 +182,3 @@ def _timeline(record: BehaviourRecord) -> MemoryTimeline | None:
 def _numerics(record: BehaviourRecord) -> dict[str, NumericFigures]:
     probe = record.probes.numerics
     return probe.values if isinstance(probe, Numerics) else {}
-
-
-def _loss(figures: NumericFigures) -> list[float]:
-    return [float.fromhex(value) for value in figures.loss]

@@ -181,7 +181,7 @@ class Shown:
 
 def _publish(answer: dict[str, Any], shown: Shown, output: Path | None, plot: Path | None) -> int:
     if plot is not None:
-        from envlock.allocator.plot import write_plot  # noqa: PLC0415
+        from envlock.report.memory_plot import write_plot  # noqa: PLC0415
         from envlock.rules.recorded_memory import left_by_card  # noqa: PLC0415
 
         for number, one in enumerate(answer["cards"]):
@@ -223,10 +223,11 @@ def _page(shown: Shown, style: Style) -> Page:
 
 
 def _html(answer: dict[str, Any], shown: Shown) -> str:
-    from envlock.allocator.plot import plot_timeline  # noqa: PLC0415
     from envlock.findings import Report  # noqa: PLC0415
     from envlock.report import Extras, Section  # noqa: PLC0415
+    from envlock.report.charts import element  # noqa: PLC0415
     from envlock.report.memory import summary  # noqa: PLC0415
+    from envlock.report.memory_plot import plot_timeline  # noqa: PLC0415
     from envlock.rules.recorded_memory import evidence, judge_memory, left_by_card  # noqa: PLC0415
 
     report = Report(
@@ -238,11 +239,11 @@ def _html(answer: dict[str, Any], shown: Shown) -> str:
     )
     sections = []
     for one in answer["cards"]:
-        picture = plot_timeline(one, "svg", limit=left_by_card(answer)).decode()
+        picture = plot_timeline(one, "svg", limit=left_by_card(answer))
         sections.append(
             Section(
                 title=f"Memory over time, cuda:{one['device']}",
-                svg=picture[picture.index("<svg") :],
+                svg=element(picture),
                 summary=summary(answer, one, _page(shown, Style())),
             )
         )

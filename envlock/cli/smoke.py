@@ -7,7 +7,7 @@ from typing import Annotated
 from envlock.cli import options as opt
 from envlock.cli.parser import Option
 from envlock.cli.talk import say
-from envlock.report import Extras, Format
+from envlock.report import Format
 
 
 def smoke(
@@ -43,6 +43,7 @@ def smoke(
     envlock smoke --lock colleague.lock    against what the lock recorded
     envlock smoke --record smoke.json
     """
+    from envlock.cli.extras import of_smoke  # noqa: PLC0415
     from envlock.image.smoke import SmokeOptions, run_smoke  # noqa: PLC0415
     from envlock.lock.io import load_lock  # noqa: PLC0415
     from envlock.targets.container import ContainerOptions  # noqa: PLC0415
@@ -66,12 +67,6 @@ def smoke(
     )
     if record is not None:
         opt.write_product(json.dumps(result.record.plain(), indent=1) + "\n", record)
-
-    def extras() -> list[Extras]:
-        from envlock.cli.extras import of_smoke  # noqa: PLC0415
-
-        return [of_smoke(result.recorded, result.record)]
-
     return opt.Reporting(
         format=format_,
         output=output,
@@ -79,5 +74,5 @@ def smoke(
         fail_on=fail_on,
         ignore=ignore or (),
         verbose=verbose,
-        extras=extras,
+        extras=lambda: [of_smoke(result.recorded, result.record)],
     ).publish([result.report])

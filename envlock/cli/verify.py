@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -10,7 +10,7 @@ from envlock.cli import options as opt
 from envlock.cli.parser import Argument, Option
 from envlock.cli.talk import counter, say
 from envlock.errors import EnvlockError
-from envlock.report import Extras, Format
+from envlock.report import Format
 
 if TYPE_CHECKING:  # judging needs the facts, which --help does not
     from envlock.diff.policy import Policy
@@ -49,6 +49,7 @@ def verify(
     envlock verify team/train:2.3 --lock pylock.env.toml --report json=verify.json
     envlock verify team/train:2.3 team/eval:2.3 --policy envlock.toml
     """
+    from envlock.cli.extras import of_verified  # noqa: PLC0415
     from envlock.image.verify import VerifyOptions  # noqa: PLC0415
     from envlock.lock.io import load_lock  # noqa: PLC0415
     from envlock.targets.container import ContainerOptions  # noqa: PLC0415
@@ -78,7 +79,7 @@ def verify(
         fail_on=fail_on,
         ignore=ignore or (),
         verbose=verbose,
-        extras=lambda: of_all(found),
+        extras=lambda: [of_verified(one) for one in found],
     ).publish([one.report for one in found])
     if failed is not None:  # told now, below the reports of the others
         raise failed
@@ -86,7 +87,7 @@ def verify(
 
 
 def _all(images: list[str], wanted: VerifyOptions) -> tuple[list[Verified], EnvlockError | None]:
-    """What was found, in the order of the images; and what the worst of those that have none failed by.
+    """What was found, in the order of the images; and by what the worst of the others failed.
 
     Raises it where no image has a report.
     """
@@ -113,13 +114,6 @@ def _all(images: list[str], wanted: VerifyOptions) -> tuple[list[Verified], Envl
     if worst is not None and not found:
         raise worst
     return found, worst
-
-
-def of_all(found: Sequence[Verified]) -> list[Extras]:
-    """For the HTML report."""
-    from envlock.cli.extras import of_verified  # noqa: PLC0415
-
-    return [of_verified(one) for one in found]
 
 
 def _named(image: str) -> Callable[[str], None]:

@@ -6,9 +6,9 @@ The same figures give the same bytes. Text stays text, and follows the theme of 
 from __future__ import annotations
 
 import io
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 from envlock.neutral import neutral
 
@@ -23,7 +23,10 @@ _INK = "#010203"
 
 _NAME = 60
 """Characters of a name that leave room for what it names."""
-_NO_METADATA = dict.fromkeys(("Creator", "Date", "Format", "Type"))
+_METADATA = {"svg": ("Creator", "Date", "Format", "Type"), "png": ("Software",)}
+"""What matplotlib would write of itself and of today."""
+INSTALL = "pip install 'torch-envlock[plots]'"
+"""What to do where matplotlib is missing."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -31,7 +34,8 @@ class Line:
     label: str
     xs: Sequence[float]
     ys: Sequence[float]
-    side: Literal["left", "right"]
+    dashed: bool = False
+    """Of the reference, so that what lies below shows."""
     faint: bool = False
     """The lesser of two lines of one side."""
     steps: bool = False
@@ -41,8 +45,8 @@ class Line:
 class Panel:
     """One pair of axes."""
 
-    title: str
     lines: Sequence[Line]
+    title: str = ""
     y_label: str = ""
     x_label: str = ""
     from_zero: bool = False
@@ -79,9 +83,9 @@ def bar_chart(sizes: Mapping[str, float], unit: str) -> str | None:
 def _panel(axes: Axes, panel: Panel) -> None:
     for line in panel.lines:
         style: dict[str, Any] = {
-            "color": LEFT if line.side == "left" else RIGHT,
-            "linestyle": (0, (5, 3)) if line.side == "left" else "-",
-            "zorder": 3 if line.side == "left" else 2,  # dashes show what is below them
+            "color": LEFT if line.dashed else RIGHT,
+            "linestyle": (0, (5, 3)) if line.dashed else "-",
+            "zorder": 3 if line.dashed else 2,
             "linewidth": 1.2 if line.faint else 2.2,
             "alpha": 0.75 if line.faint else 1.0,
             "label": _plain(line.label),
@@ -110,19 +114,39 @@ def _ink(axes: Axes) -> None:
         spine.set_color(_INK)
 
 
-def _svg(draw: Any, size: tuple[float, float]) -> str | None:
+def empty_figure(size: tuple[float, float]) -> Figure | None:
+    """Width and height in inches; None without matplotlib."""
     try:
-        import matplotlib as mpl  # noqa: PLC0415 - an extra
+        import matplotlib as mpl  # noqa: F401, PLC0415 - an extra
         from matplotlib.figure import Figure  # noqa: PLC0415 - not pyplot: no window, no state
     except ImportError:
         return None
-    file = io.StringIO()
+    return Figure(figsize=size, layout="constrained")
+
+
+def saved(figure: Figure, image_format: str, *, transparent: bool = False) -> bytes:
+    """The same figure gives the same bytes: no dates, no names made up for ids."""
+    import matplotlib as mpl  # noqa: PLC0415 - an extra
+
+    metadata: dict[str, Any] = dict.fromkeys(_METADATA[image_format])
+    file = io.BytesIO()
     with mpl.rc_context({"svg.hashsalt": "envlock", "svg.fonttype": "none"}):
-        figure = Figure(figsize=size, layout="constrained")
-        draw(figure)
-        figure.savefig(file, format="svg", metadata=_NO_METADATA, transparent=True)
-    text = file.getvalue()
-    return text[text.index("<svg") :].replace(_INK, "currentColor")
+        figure.savefig(file, format=image_format, metadata=metadata, transparent=transparent)
+    return file.getvalue()
+
+
+def element(svg: bytes) -> str:
+    """The ``<svg>`` element of an image file, to stand in a page."""
+    text = svg.decode("utf-8")
+    return text[text.index("<svg") :]
+
+
+def _svg(draw: Callable[[Figure], None], size: tuple[float, float]) -> str | None:
+    figure = empty_figure(size)
+    if figure is None:
+        return None
+    draw(figure)
+    return element(saved(figure, "svg", transparent=True)).replace(_INK, "currentColor")
 
 
 def _plain(name: str) -> str:

@@ -19,7 +19,6 @@ from packaging.version import Version
 from envlock.allocator import child, study, whatif
 from envlock.allocator.history import Decisions, History, RecordedOom, StartRequest
 from envlock.allocator.model import CONTEXT, EMPTY_CACHE, FREE, Operation
-from envlock.allocator.plot import plot_timeline, write_plot
 from envlock.allocator.recording import read_recording
 from envlock.allocator.rules import GIB, MIB, Rules, rules_for
 from envlock.allocator.segments import Context
@@ -30,6 +29,7 @@ from envlock.allocator.timeline import BUCKETS, largest_alive, trace_memory
 from envlock.allocator.validation import validation_of
 from envlock.allocator.whatif import need, oom_capacity, oom_workload, run_on, workload
 from envlock.errors import EnvlockError, InputError, UsageError
+from envlock.report.memory_plot import plot_timeline, write_plot
 from tests.unit.test_allocator_snapshot import DATA, from_recording
 
 GROWING: list[Operation] = [

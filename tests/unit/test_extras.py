@@ -92,7 +92,10 @@ def test_losses_that_are_no_numbers_are_drawn_around() -> None:
 
 def test_more_workloads_than_anybody_draws() -> None:
     many = numerics(**{f"w{number}": figures() for number in range(500)})
-    assert len(smoke(None, many)["Loss curves"].svg) < 500_000
+    section = smoke(None, many)["Loss curves"]
+    assert len(section.svg) < 500_000
+    assert section.summary.startswith("502 workloads")
+    assert section.summary.endswith("the first 12 are drawn.")
 
 
 @pytest.mark.parametrize("exponent", ["p+1024", "p+9999"])
@@ -135,7 +138,7 @@ def test_foreign_names_stay_text_in_a_drawing(name: str) -> None:
     value = samples.HOSTILE[name]
     (section,) = extras.of_verified(verified(layers=[(value, 10)])).sections
     texts(section.svg)
-    panel = Panel(title=value, lines=[Line(label=value, xs=[1], ys=[1], side="left")])
+    panel = Panel(title=value, lines=[Line(label=value, xs=[1], ys=[1], dashed=True)])
     drawn = line_charts([panel])
     assert drawn is not None
     texts(drawn)

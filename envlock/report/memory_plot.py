@@ -2,46 +2,34 @@
 
 from __future__ import annotations
 
-import io
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from envlock.allocator.rules import GIB, MIB
 from envlock.errors import InputError, UsageError
+from envlock.report.charts import INSTALL, empty_figure, saved
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-FORMATS: Final = ("svg", "png")
-
+MIB, GIB = 1 << 20, 1 << 30
 _SERIES: Final = (("reserved", "#9aa5b1"), ("allocated", "#2f6fab"), ("requested", "#e07b39"))
 """Drawn in this order; a darker area hides the part of a lighter one that it explains."""
 
 
 def plot_timeline(card: Mapping[str, Any], image_format: str, *, limit: int | None = None) -> bytes:
-    """The timeline of one card of a study (``study.study``) as SVG or PNG.
+    """The timeline of one card of an answer ``envlock-memory/1`` as SVG or PNG.
 
     ``limit`` draws a line at that many bytes: what the card that is asked about leaves to torch.
     The same study gives the same bytes. Raises UsageError for another format or without matplotlib.
     """
-    if image_format not in FORMATS:
-        raise UsageError(
-            f"{image_format} is not a format of the plot", hint=f"use {' or '.join(FORMATS)}"
-        )
-    try:
-        import matplotlib as mpl  # noqa: PLC0415 - an extra
-    except ImportError as error:
-        raise UsageError(
-            "a plot needs matplotlib, which is not installed",
-            hint="pip install 'torch-envlock[plots]'",
-        ) from error
-    file = io.BytesIO()
-    metadata: dict[str, Any] = {"Date": None} if image_format == "svg" else {"Software": None}
-    # a fixed salt: matplotlib otherwise makes up the ids in an SVG anew each time
-    with mpl.rc_context({"svg.hashsalt": "envlock", "svg.fonttype": "none"}):
-        _figure(card, limit).savefig(file, format=image_format, metadata=metadata)
-    return file.getvalue()
+    if image_format not in ("svg", "png"):
+        raise UsageError(f"{image_format} is not a format of the plot", hint="use svg or png")
+    figure = empty_figure((9, 4))
+    if figure is None:
+        raise UsageError("a plot needs matplotlib, which is not installed", hint=INSTALL)
+    _draw(figure, card, limit)
+    return saved(figure, image_format)
 
 
 def write_plot(card: Mapping[str, Any], path: Path, *, limit: int | None = None) -> None:
@@ -55,15 +43,12 @@ def write_plot(card: Mapping[str, Any], path: Path, *, limit: int | None = None)
         ) from error
 
 
-def _figure(card: Mapping[str, Any], limit: int | None) -> Figure:
-    from matplotlib.figure import Figure  # noqa: PLC0415 - not pyplot: no window, no state
-
+def _draw(figure: Figure, card: Mapping[str, Any], limit: int | None) -> None:
     points: Sequence[Mapping[str, Any]] = card["timeline"]
     timed = all(point["time_us"] is not None for point in points)
     at = [point["time_us"] / 1e6 if timed else point["operation"] for point in points]
     highest = max((point["reserved"] for point in points), default=0)
     unit, name = (GIB, "GiB") if highest >= GIB else (MIB, "MiB")
-    figure = Figure(figsize=(9, 4), layout="constrained")
     axes = figure.add_subplot()
     for series, colour in _SERIES:
         values = [point[series] / unit for point in points]
@@ -74,4 +59,3 @@ def _figure(card: Mapping[str, Any], limit: int | None) -> Figure:
     axes.set_ylabel(name)
     axes.set_ylim(bottom=0)
     axes.legend(loc="lower right")
-    return figure
