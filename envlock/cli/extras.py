@@ -20,7 +20,7 @@ from envlock.lock.behaviour import (
 from envlock.lock.observation import Observation
 from envlock.neutral import neutral
 from envlock.report import Extras, FactRow, Section
-from envlock.report.charts import INSTALL, Line, Panel, bar_chart, line_charts
+from envlock.report.charts import INSTALL, Line, Panel, bar_chart, line_chart
 from envlock.report.wording import bytes_words, plural
 
 if TYPE_CHECKING:  # an engine's client is not needed to draw
@@ -88,7 +88,7 @@ def _memory(records: Records) -> Iterator[Section]:
     )
     yield _section(
         "GPU memory over time",
-        line_charts([panel]),
+        [line_chart(panel, wide=True)],
         f"Predicted by the model of the allocator, without a GPU. Most in use: {'; '.join(words)}.",
     )
 
@@ -128,7 +128,7 @@ def _losses(records: Records) -> Iterator[Section]:
         )
         for name in names[:_MOST_CURVES]
     ]
-    yield _section("Loss curves", line_charts(panels), f"{words}.")
+    yield _section("Loss curves", [line_chart(panel, wide=False) for panel in panels], f"{words}.")
 
 
 def _curve(figures: NumericFigures, side: Side) -> Line:
@@ -150,7 +150,7 @@ def _layers(layers: Sequence[tuple[str, int]]) -> Iterator[Section]:
     total = sum(written.values()) / 1e6
     yield _section(
         "Layer sizes",
-        bar_chart(shown, "MB"),
+        [bar_chart(shown, "MB")],
         f"{total:,.0f} MB unpacked: {', '.join(f'{n} {s:,.0f} MB' for n, s in shown.items())}.",
     )
 
@@ -166,10 +166,11 @@ def _named_layers(layers: Sequence[tuple[str, int]]) -> Iterator[tuple[str, int]
             yield "base" if number < first else neutral(made_by, _LAYER_NAME), size
 
 
-def _section(title: str, svg: str | None, summary: str) -> Section:
-    if svg is None:
+def _section(title: str, drawn: Sequence[str | None], summary: str) -> Section:
+    drawings = [drawing for drawing in drawn if drawing is not None]
+    if not drawings:
         summary += f" Not drawn: matplotlib is not here ({INSTALL})."
-    return Section(title=title, svg=svg or "", summary=summary)
+    return Section(title=title, drawings=drawings, summary=summary)
 
 
 def _timeline(record: BehaviourRecord) -> MemoryTimeline | None:

@@ -243,7 +243,7 @@ def _html(answer: dict[str, Any], shown: Shown) -> str:
         sections.append(
             Section(
                 title=f"Memory over time, cuda:{one['device']}",
-                svg=element(picture),
+                drawings=[element(picture)],
                 summary=summary(answer, one, _page(shown, Style())),
             )
         )

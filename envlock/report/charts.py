@@ -52,16 +52,11 @@ class Panel:
     from_zero: bool = False
 
 
-def line_charts(panels: Sequence[Panel]) -> str | None:
-    """Panels side by side as one ``<svg>`` element; None without matplotlib."""
-    columns = 1 if len(panels) == 1 else 2
-    rows = -(-len(panels) // columns)
-
-    def draw(figure: Figure) -> None:
-        for number, panel in enumerate(panels, 1):
-            _panel(figure.add_subplot(rows, columns, number), panel)
-
-    return _svg(draw, (9, 3.4 if rows == 1 else 2.5 * rows))
+def line_chart(panel: Panel, *, wide: bool) -> str | None:
+    """One ``<svg>`` element, over the page or for a column of it; None without matplotlib."""
+    return _svg(
+        lambda figure: _panel(figure.add_subplot(), panel), (9, 3.4) if wide else (4.5, 2.5)
+    )
 
 
 def bar_chart(sizes: Mapping[str, float], unit: str) -> str | None:

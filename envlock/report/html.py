@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import re
 from collections.abc import Mapping, Sequence
 from itertools import zip_longest
 from pathlib import Path
@@ -24,6 +25,9 @@ from envlock.report.style import Extras, FactRow
 
 TEMPLATE = "report.html.j2"
 PROSE_LIMIT = 1024
+_TAG = re.compile(r"<[^>]*>")
+_ID = re.compile(r'\bid="|="#|\burl\(#')
+"""Where an id stands in a drawing, or a reference to one."""
 
 
 def render_html(
@@ -42,8 +46,8 @@ def render_html(
     )
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
     views = [
-        _report(report, fail_on, extra or Extras())
-        for report, extra in zip_longest(reports, extras[: len(reports)])
+        _report(number, report, fail_on, extra or Extras())
+        for number, (report, extra) in enumerate(zip_longest(reports, extras[: len(reports)]))
     ]
     counts = [sum(view["counts"][severity.value] for view in views) for severity in Severity]
     return environment.get_template(TEMPLATE).render(
@@ -69,7 +73,9 @@ def _templates() -> Path:
     return inside if inside.is_dir() else package.parent / "templates"
 
 
-def _report(report: Report, fail_on: Severity | None, extras: Extras) -> Mapping[str, Any]:
+def _report(
+    number: int, report: Report, fail_on: Severity | None, extras: Extras
+) -> Mapping[str, Any]:
     word, sentence = wording.verdict(report, fail_on)
     lead = wording.leading(report)
     names = [wording.short_name(name, 80) for name in (report.left, report.right) if name]
@@ -90,9 +96,12 @@ def _report(report: Report, fail_on: Severity | None, extras: Extras) -> Mapping
             {
                 "title": neutral(section.title),
                 "summary": neutral(section.summary, PROSE_LIMIT),
-                "svg": Markup(section.svg),  # noqa: S704  # drawn by envlock, see Section.svg
+                "drawings": [
+                    Markup(_with_own_ids(svg, f"{number}-{place}-{at}-"))  # noqa: S704  # Section.drawings
+                    for at, svg in enumerate(section.drawings)
+                ],
             }
-            for section in extras.sections
+            for place, section in enumerate(extras.sections)
         ],
     }
 
@@ -129,6 +138,11 @@ def _finding(finding: Finding, report: Report) -> Mapping[str, Any]:
             for f in finding.folded
         ],
     }
+
+
+def _with_own_ids(svg: str, prefix: str) -> str:
+    """Every drawing numbers its elements alike, but the ids of a page are each there once."""
+    return _TAG.sub(lambda tag: _ID.sub(rf"\g<0>{prefix}", tag[0]), svg)
 
 
 def _fact(row: FactRow) -> Mapping[str, str]:

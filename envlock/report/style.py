@@ -11,15 +11,15 @@ from envlock.findings import JsonValue, Severity
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Section:
-    """A drawing of the HTML report: memory over time, loss curves, layer sizes."""
+    """Drawings of the HTML report: memory over time, loss curves, layer sizes."""
 
     title: str
-    svg: str
-    """One ``<svg>`` element, written by envlock and trusted: it goes into the page as it is. Names
+    drawings: Sequence[str]
+    """Each one ``<svg>`` element, written by envlock and trusted: it goes into the page as it is. Names
     from outside must have been escaped when it was drawn. ``currentColor`` follows the theme.
     Empty: there was nothing to draw with, which ``summary`` says."""
     summary: str
-    """What the drawing shows, in a sentence: for screen readers, and where no drawing is seen."""
+    """What they show, in a sentence: for screen readers, and where no drawing is seen."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

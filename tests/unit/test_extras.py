@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from pathlib import Path
 from typing import Any
 
+import html5lib
 import pytest
 from lxml import etree
 
@@ -17,7 +19,7 @@ from envlock.image.verify import Verified
 from envlock.lock.behaviour import BehaviourRecord
 from envlock.lock.shape import ShapeError
 from envlock.report import Extras, Format, Section, Style
-from envlock.report.charts import Line, Panel, bar_chart, line_charts
+from envlock.report.charts import Line, Panel, bar_chart, line_chart
 from tests.unit import report_samples as samples
 from tests.unit.behaviour_samples import figures, numerics, record
 from tests.unit.locks import observation
@@ -30,6 +32,11 @@ def simulated(*, allocated: list[int], reserved: list[int]) -> dict[str, Any]:
     timeline = {"operations": 200, "allocated": allocated, "reserved": reserved}
     values = {"requested": 1, "reserved": max(reserved), "min_device": 1, "timeline": timeline}
     return record(sim={"status": "ok", "values": {"default_settings": values}})
+
+
+def words(section: Section) -> list[str]:
+    assert section.drawings
+    return [text for drawing in section.drawings for text in texts(drawing)]
 
 
 def texts(svg: str) -> list[str]:
@@ -70,7 +77,7 @@ def test_memory_of_both_sides_is_overlaid() -> None:
     assert "measured: 2 MiB allocated, 8 MiB reserved" in section.summary
     sides = ("recorded", "measured")
     wanted = [f"{name}, {side}" for side in sides for name in ("reserved", "allocated")]
-    assert [text for text in texts(section.svg) if ", " in text] == wanted
+    assert [text for text in words(section) if ", " in text] == wanted
 
 
 def test_a_record_from_before_timelines_is_told() -> None:
@@ -82,18 +89,18 @@ def test_a_record_from_before_timelines_is_told() -> None:
 def test_loss_curves_say_what_is_equal_to_the_bit() -> None:
     section = smoke(numerics(), numerics(lm_bf16=figures(loss=[6.5, 6.0, 5.4])))["Loss curves"]
     assert "in 1 of 2 measured on both sides every loss is equal to the bit" in section.summary
-    assert {"lm_fp32", "lm_bf16", "recorded", "measured"} <= set(texts(section.svg))
+    assert {"lm_fp32", "lm_bf16", "recorded", "measured"} <= set(words(section))
 
 
 def test_losses_that_are_no_numbers_are_drawn_around() -> None:
     made = numerics(lm_fp32=figures(loss=[float("nan"), float("inf"), 5.0]))
-    assert "lm_fp32" in texts(smoke(None, made)["Loss curves"].svg)
+    assert "lm_fp32" in words(smoke(None, made)["Loss curves"])
 
 
 def test_more_workloads_than_anybody_draws() -> None:
     many = numerics(**{f"w{number}": figures() for number in range(500)})
     section = smoke(None, many)["Loss curves"]
-    assert len(section.svg) < 500_000
+    assert len(section.drawings) == 12
     assert section.summary.startswith("502 workloads")
     assert section.summary.endswith("the first 12 are drawn.")
 
@@ -117,29 +124,29 @@ def test_layers_are_named_by_weight_and_the_base_is_one() -> None:
     ]
     (section,) = extras.of_verified(verified(layers=layers)).sections
     assert section.summary.startswith("2,941 MB unpacked: base 40 MB, cuda 2,000 MB, torch 900 MB")
-    assert {"base", "cuda", "torch"} <= set(texts(section.svg))
-    assert max(map(len, texts(section.svg))) < 60
+    assert {"base", "cuda", "torch"} <= set(words(section))
+    assert max(map(len, words(section))) < 60
 
 
 def test_layers_of_somebody_elses_image_have_the_names_that_it_gives() -> None:
     (section,) = extras.of_verified(verified(layers=[("ADD file", 10), ("RUN pip", 20)])).sections
-    assert {"ADD file", "RUN pip"} <= set(texts(section.svg))
+    assert {"ADD file", "RUN pip"} <= set(words(section))
 
 
 def test_many_layers_are_told_together() -> None:
     layers = [(f"RUN {number}", 1_000_000 * (number + 1)) for number in range(100)]
     (section,) = extras.of_verified(verified(layers=layers)).sections
     assert section.summary.startswith("5,050 MB unpacked")
-    assert "others" in texts(section.svg)
+    assert "others" in words(section)
 
 
 @pytest.mark.parametrize("name", samples.HOSTILE)
 def test_foreign_names_stay_text_in_a_drawing(name: str) -> None:
     value = samples.HOSTILE[name]
     (section,) = extras.of_verified(verified(layers=[(value, 10)])).sections
-    texts(section.svg)
+    words(section)
     panel = Panel(title=value, lines=[Line(label=value, xs=[1], ys=[1], dashed=True)])
-    drawn = line_charts([panel])
+    drawn = line_chart(panel, wide=True)
     assert drawn is not None
     texts(drawn)
 
@@ -149,6 +156,17 @@ def test_a_name_is_no_formula(value: str) -> None:
     drawn = bar_chart({value: 1}, "MB")
     assert drawn is not None
     assert value in texts(drawn)
+
+
+def test_ids_of_a_page_are_each_there_once_and_references_find_theirs() -> None:
+    one = extras.of_verified(verified(recorded=read(numerics()), layers=[("envlock: cuda", 10)]))
+    page = Format.HTML.render([REPORT, REPORT], Style(extras=[one, one]))
+    root = html5lib.parse(page, namespaceHTMLElements=False)
+    ids = [element.get("id") for element in root.iter() if element.get("id")]
+    assert len(ids) == len(set(ids)) > 100
+    references = re.findall(r'(?:xlink:href="#|url\(#)([^")]+)', page)
+    assert len(references) > 10
+    assert set(references) <= set(ids)
 
 
 def test_the_same_figures_give_the_same_bytes() -> None:
@@ -167,7 +185,7 @@ def test_a_drawing_follows_the_page() -> None:
 def test_without_matplotlib_the_words_remain(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "matplotlib", None)
     section = smoke(None, numerics())["Loss curves"]
-    assert section.svg == ""
+    assert not section.drawings
     assert "torch-envlock[plots]" in section.summary
     page = Format.HTML.render([REPORT], Style(extras=[Extras(sections=[section])]))
     assert "2 workloads" in page
@@ -204,7 +222,7 @@ def test_extras_are_made_for_html_only(tmp_path: Path) -> None:
 
     def make() -> list[Extras]:
         asked.append(1)
-        return [Extras(sections=[Section(title="Losses", svg="", summary="all equal")])]
+        return [Extras(sections=[Section(title="Losses", drawings=[], summary="all equal")])]
 
     text, page = tmp_path / "report.txt", tmp_path / "report.html"
     Reporting(output=text, extras=make).publish([REPORT])

@@ -157,7 +157,7 @@ def test_one_environment_has_one_column() -> None:
 
 
 def test_drawings_are_placed_with_a_text_alternative() -> None:
-    drawing = Section(title="Memory <over> time", svg=SVG, summary="Peak 4 GiB and 6 GiB.")
+    drawing = Section(title="Memory <over> time", drawings=[SVG], summary="Peak 4 GiB and 6 GiB.")
     extras = [Extras(sections=[drawing])]
     root = page(render_html([samples.HEADLINE], fail_on=None, extras=extras))
     assert len(root.findall(".//figure//{http://www.w3.org/2000/svg}svg")) == 1
