@@ -51,7 +51,7 @@ def diff(
     envlock diff a.lock --error train.log  what explains this traceback leads
     """
     from envlock.diff.judge import judge_pair  # noqa: PLC0415
-    from envlock.targets.references import Reading, read_reference  # noqa: PLC0415
+    from envlock.targets.references import Reading, read_reference, told_apart  # noqa: PLC0415
 
     with counter("checking files") as progress:
         reading = Reading(
@@ -59,6 +59,9 @@ def diff(
         )
         left = read_reference(reference, reading)
         right = read_reference(other or "env", reading)
+    names = left.label, right.label
+    if other is not None and left.label == right.label:
+        names = told_apart(reference, other) or names
 
     def extras() -> list[Extras]:
         from envlock.cli.extras import of_pair  # noqa: PLC0415
@@ -74,7 +77,7 @@ def diff(
         ignore=ignore or (),
         verbose=verbose,
         extras=extras,
-    ).publish([opt.report_of("diff", left.label, right.label, judgement)])
+    ).publish([opt.report_of("diff", *names, judgement)])
 
 
 def led_by(error: str | None, judgement: Judgement) -> Judgement:

@@ -9,8 +9,8 @@ from envlock.findings import JsonValue, Side
 from envlock.lock.observation import Observation
 from envlock.rules.base import Env
 
-_FIRST = (
-    *("torch.version", "torch.cuda", "cudnn.version", "nccl.version", "cublas.version"),
+FIRST = (
+    *("torch.version", "torch.cuda", "cudnn.loaded", "nccl.loaded", "cublas.loaded"),
     *(
         "driver.version",
         "driver.cuda",
@@ -29,7 +29,7 @@ Row = tuple[str, JsonValue, JsonValue]
 def side_by_side(left: Observation, right: Observation) -> tuple[Row, ...]:
     """(path, left, right) in the form of a finding's values; facts that nobody has are left out."""
     envs = Env(left, Side.LEFT), Env(right, Side.RIGHT)
-    paths = dict.fromkeys([*_FIRST, *_gpus(*envs), *_variables(*envs), *_packages(*envs)])
+    paths = dict.fromkeys([*FIRST, *_gpus(*envs), *_variables(*envs), *_packages(*envs)])
     rows = ((path, shown(envs[0], path), shown(envs[1], path)) for path in paths)
     return tuple(row for row in rows if not (_is_nothing(row[1]) and _is_nothing(row[2])))
 

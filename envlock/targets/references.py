@@ -59,6 +59,20 @@ def read_reference(reference: str, reading: Reading) -> Subject:
     return _told(read_document(read_bounded(path), path.name), reading)
 
 
+def told_apart(one: str, other: str) -> tuple[str, str] | None:
+    """Names for two files that have the same: the shortest ends of their paths that differ.
+
+    None where they are one path, or one of them is no file.
+    """
+    if any(reference == "-" or is_live(reference) for reference in (one, other)):
+        return None
+    left, right = Path(one).parts, Path(other).parts
+    for count in range(1, max(len(left), len(right)) + 1):
+        if left[-count:] != right[-count:]:
+            return str(Path(*left[-count:])), str(Path(*right[-count:]))
+    return None
+
+
 def _told(subject: Subject, reading: Reading) -> Subject:
     """A lock whose id does not fit can be compared; the person should know that it was edited."""
     if subject.lock is not None:

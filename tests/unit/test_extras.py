@@ -13,15 +13,18 @@ from lxml import etree
 
 from envlock.cli import extras
 from envlock.cli.options import Reporting
-from envlock.diff.side_by_side import side_by_side
+from envlock.diff.side_by_side import FIRST, side_by_side
 from envlock.findings import Report
 from envlock.image.verify import Verified
 from envlock.lock.behaviour import BehaviourRecord
 from envlock.lock.shape import ShapeError
 from envlock.report import Extras, Format, Section, Style
 from envlock.report.charts import Line, Panel, bar_chart, line_chart
+from envlock.targets.references import told_apart
+from tests.unit import healthy
 from tests.unit import report_samples as samples
 from tests.unit.behaviour_samples import figures, numerics, record
+from tests.unit.envs import env
 from tests.unit.locks import observation
 
 MIB = 1 << 20
@@ -230,3 +233,28 @@ def test_extras_are_made_for_html_only(tmp_path: Path) -> None:
     Reporting(output=text, more=[f"html={page}"], extras=make).publish([REPORT])
     assert asked == [1]
     assert "all equal" in page.read_text()
+
+
+def test_every_fact_that_leads_is_one_that_a_full_capture_has() -> None:
+    """A path that no observation knows would never show."""
+    everything = env(healthy.ALL["cuda"], {"cublas": {"loaded": "12.1.3.1"}})
+    shown = {path for path, _, _ in side_by_side(everything, everything)}
+    assert set(FIRST) <= shown
+    assert {"gpus.0.name", "gpus.0.compute_capability", "packages.torch"} <= shown
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "names"),
+    [
+        ("a/x.toml", "b/x.toml", ("a/x.toml", "b/x.toml")),
+        ("x.toml", "b/x.toml", ("x.toml", "b/x.toml")),
+        ("/home/me/a/s/x.toml", "/home/me/b/s/x.toml", ("a/s/x.toml", "b/s/x.toml")),
+        ("a/x.toml", "a/x.toml", None),
+        ("-", "a/x.toml", None),
+        ("image:x", "image:x", None),
+    ],
+)
+def test_files_of_one_name_are_told_apart(
+    one: str, other: str, names: tuple[str, str] | None
+) -> None:
+    assert told_apart(one, other) == names
